@@ -171,11 +171,15 @@ class Lie:
         if not found["number"]:
             return []
         wrong = []
-        for other in {0, place} - {1}:
+        for other in (0, 2) if place != 1 else ():  # what it gets itself is its own
             path = directory / NAME / f"w{other}"
             expected = f"of {HOSTS[other]}"
             if not path.is_file() or path.is_symlink() or path.read_text() != expected:
                 wrong.append(f"host {place} has {path.name} not as host {other} saved it")
+        for path in directory.rglob("*"):
+            name = path.relative_to(directory).as_posix()
+            if name not in (NAME, "latest") and not name.startswith(f"{NAME}/"):
+                wrong.append(f"host {place} has {name}, which is no file of the checkpoint")
         if (directory / "latest").read_text() != NAME:
             wrong.append(f"host {place} has another name of the checkpoint")
         return wrong

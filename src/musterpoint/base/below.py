@@ -141,8 +141,10 @@ def _inside(directory: str, fd: int, make: bool) -> str:
     if make:
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=fd)
-        os.close(os.open(name, _FOLDER, dir_fd=fd))  # a link isn't followed
-    return os.path.join(directory, name)
+    path = os.path.join(directory, name)
+    if not _is_ours(name, fd, make):
+        raise PermissionError(errno.EPERM, "it isn't a folder of this user's alone", path)
+    return path
 
 
 def _path_of(fd: int) -> str:

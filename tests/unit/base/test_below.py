@@ -166,3 +166,19 @@ def test_a_tree_walks_without_links_and_our_own(tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to("/etc/hostname")
     with pytest.raises(ForeignName):
         tree.real("out")
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o720])
+def test_notes_inside_that_others_may_write_are_refused(tmp_path: Path, mode: int) -> None:
+    """Another user may have put them there, where the place beside is taken, too."""
+    (tmp_path / "ck").mkdir()
+    (tmp_path / ".muster-ck").write_text("taken")
+    inside = tmp_path / "ck" / ".muster-part"
+    inside.mkdir()
+    inside.chmod(mode)
+    for make in (False, True):
+        with pytest.raises(PermissionError, match="isn't a folder of this user's alone"):
+            notes_of(str(tmp_path / "ck"), make)
+    inside.chmod(0o755)
+    assert notes_of(str(tmp_path / "ck"), make=True) == str(inside)
+    assert inside.stat().st_mode & 0o777 == 0o700

@@ -12,11 +12,13 @@ import contextlib
 import json
 import os
 import queue
+import re
 import shutil
 import signal
 import sys
 import threading
 import time
+from collections import Counter
 from functools import partial
 from typing import Any, BinaryIO, Callable, NoReturn
 
@@ -34,7 +36,7 @@ from musterpoint.embedded.programs.checkpoint_look import (
     look_at,
     owned,
 )
-from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Part, Shelf
+from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Part, Shelf, belongs, contradiction
 from musterpoint.embedded.programs.checkpoint_restore import SAID, SAID_FOLDER, digest_of
 from musterpoint.embedded.programs.checkpoint_sights import Gathering, Sights, Whole
 from musterpoint.embedded.programs.file_changes import DirectoryWatch
@@ -106,6 +108,7 @@ class Keeper:
         self._uploading: Unit | None = None
         self._gathering = Gathering(self._hosts)
         self._unread: dict[tuple[int, str], str] = {}
+        self._unreadable: Counter[str] = Counter()
         self._keys: dict[tuple[int, str], str] = {}
         self._is_unpublished = False
         self._refusals = 0
@@ -321,6 +324,8 @@ class Keeper:
             self._check_owner()
             os.makedirs(held, exist_ok=True)
             for number, (path, facts) in enumerate(sorted(unit.files.items())):
+                if not self._leads and not belongs(unit.name, path):
+                    continue  # the first host's count
                 known = self._known.get((path, facts.version))
                 if known is not None and known.place == self._place:
                     entries.append(known._replace(everywhere=unit.everywhere))
@@ -405,30 +410,43 @@ class Keeper:
         """
         for (place, name), key in list(self._unread.items()):
             try:
-                if key.split("/")[:-1] != ["parts", str(place)]:
-                    raise ValueError(f"it is described by {key!r}")
+                if not re.fullmatch(rf"parts/{place}/\w{{1,32}}-\d{{6}}\.json", key):
+                    raise ValueError(f"it is described by {key[:300]!r}")
                 data = self._shelf.store.read(key)
                 if data is not None:
                     part = Part.of(read_json(data))
                     if (part.name, part.place, part.hosts) != (name, place, self._hosts) or part.texts:
                         raise ValueError(f"it is of host {part.place} of {part.hosts}, {part.name}, {part.texts}")
+                    self._shelf.check(part)
                     self._keys[place, name] = key
                     self._gathering.add(part)
             except (ValueError, TypeError, KeyError) as error:
-                self._gathering.refused.add(place)
-                host = self._request["names"][place]
-                self._problem = f"{host}'s part of {name} is refused: {printable(str(error), 300)}"
-                emit(problem=self._problem)
+                self._refuse(place, name, error)
             except (StoreError, OSError) as error:
-                self._failed(error)
-                return
+                self._unreadable[key] += 1
+                if getattr(error, "passing", False) or self._unreadable[key] < REFUSALS:
+                    self._failed(error)
+                    return
+                self._refuse(place, name, error)
             del self._unread[place, name]
 
+    def _refuse(self, place: int, name: str, why: Exception) -> None:
+        self._gathering.refused.add(place)
+        host = self._request["names"][place]
+        self._problem = f"{host}'s part of {printable(name, 300)} is refused: {printable(str(why), 300)}"
+        emit(problem=self._problem)
+
     def _settle_parts(self) -> None:
-        """Writes a manifest where a checkpoint has become whole on all hosts."""
-        self._is_unpublished = False
-        for whole in self._gathering.wholes():
-            if self._publish(whole):
+        """Writes a manifest where a checkpoint has become whole on all hosts: none as long as a part that a host has
+        told of is unread.
+        """
+        self._is_unpublished = bool(self._unread)
+        for whole in self._gathering.wholes() if not self._unread else ():
+            if why := contradiction(self._gathering.with_it(whole), self._request["names"]):
+                self._problem = f"nothing of {printable(whole.name, 300)} is kept: {printable(why, 300)}"
+                emit(problem=self._problem)
+                self._gathering.drop(whole)
+            elif self._publish(whole):
                 self._keys = {which: key for which, key in self._keys.items() if which[1] not in whole.past}
             else:
                 self._is_unpublished = True

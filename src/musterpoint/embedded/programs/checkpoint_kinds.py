@@ -15,6 +15,7 @@ from typing import Callable, Iterator, NamedTuple
 
 from musterpoint.embedded.programs.checkpoint_look import (
     MOST_JSON,
+    SHARED,
     TEMPORARY,
     Facts,
     Look,
@@ -188,7 +189,7 @@ def _deepspeed(look: Look, folder: str) -> list[Unit]:
     files = look.folders[folder]
     units = []
     latest = (look.text(join(folder, "latest")) or "").strip() if "latest" in files else ""
-    shared = {join(folder, name): facts for name, facts in files.items() if name == "zero_to_fp32.py"}
+    shared = {join(folder, name): facts for name, facts in files.items() if name in SHARED}
     for name in look.below[folder]:
         inner = join(folder, name)
         found = look.folders[inner]

@@ -35,6 +35,8 @@ POINTERS = {
 TensorFlow's.
 """
 
+SHARED = ("zero_to_fp32.py",)
+"""Files beside checkpoints that belong to each of them: DeepSpeed's. The first host's count."""
 Version = tuple[int, int, int]
 LINK = -1
 """The size in the version of a link."""

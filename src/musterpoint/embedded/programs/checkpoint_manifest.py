@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import time
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from musterpoint.base.below import ForeignName, link_target, parts_of
 from musterpoint.base.untrusted import check_types, read_json
-from musterpoint.embedded.programs.checkpoint_look import POINTERS, pointer
+from musterpoint.embedded.programs.checkpoint_look import POINTERS, SHARED, pointer
 from musterpoint.embedded.programs.transfer import open_store, place_below
 from musterpoint.embedded.programs.transfer_s3 import Store, StoreError
 
@@ -24,6 +25,8 @@ VERSION = 2
 _OLDEST = 1
 """The oldest version that is read: without links and owners."""
 _NAME, _OWNER = re.compile(r"(\d{12})\.json"), re.compile(r"(\d{7})\.json")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_LONGEST = 4096
 FILES = "files"
 """The folder of all files; a manifest that names a key elsewhere isn't read."""
 TOP = "."
@@ -60,6 +63,8 @@ class Entry(NamedTuple):
             raise ValueError(f"{self.path} is of host {self.place!r}, in the part of host {place!r}")
         if self.link:
             link_target(self.path, self.link)
+        elif not _DIGEST.fullmatch(self.sha256):
+            raise ValueError(f"{self.path}: {self.sha256!r} is no checksum")
         elif parts_of(self.key)[:2] != [FILES, str(place)] or self.key.count("/") < 2:
             raise ForeignName(f"{self.key!r} isn't below {FILES}/{place}/")
 
@@ -100,12 +105,60 @@ class Part(NamedTuple):
             raise ValueError(f"{found.name} is of host {found.place} of {found.hosts}")
         for entry in files:
             entry.check(found.place)
+            if not belongs(found.name, entry.path) and (found.place or os.path.basename(entry.path) not in SHARED):
+                raise ValueError(f"{entry.path} is no file of {found.name}")
+        if len({entry.path for entry in files}) < len(files):
+            raise ValueError(f"{found.name} has a file twice")
+        if not 0 <= found.attempt < 1 << 31 or len(found.family.encode("utf-8", "surrogateescape")) > _LONGEST:
+            raise ValueError(
+                f"{found.name} is of attempt {found.attempt}, and of a family of {len(found.family)} letters"
+            )
         if not all(isinstance(each, str) for each in (*found.needs, *found.texts.values())):
             raise ValueError(f"needs or texts of {found.name} aren't texts")
         known = [each for file in POINTERS for each in pointer(found.name, file).items()]
         if others := [path for path, text in found.texts.items() if (path, text) not in known]:
             raise ValueError(f"{found.name} isn't named by {others[0]!r}, or not by that text")
         return found
+
+
+def belongs(name: str, path: str) -> bool:
+    """Whether ``path`` can be a file of the checkpoint ``name``: a folder, a file, files that begin with its name, or
+    all that end alike.
+    """
+    if name == TOP:
+        return "/" not in path
+    if name.rpartition("/")[2] == "*.ckpt":
+        return path.rpartition("/")[0] == name.rpartition("/")[0] and path.endswith(".ckpt")
+    return path == name or path.startswith((f"{name}/", f"{name}."))
+
+
+def contradiction(parts: Sequence[Part], names: Sequence[str] = ()) -> str:
+    """Says which hosts can't both be right; empty: none.
+
+    A file of one host is no folder of another's. What other hosts read is the same wherever it lies, unless the first
+    host has it. ``names``: of the hosts.
+    """
+    having: dict[str, list[Entry]] = {}
+    for part in parts:
+        for entry in part.files:
+            having.setdefault(entry.path, []).append(entry)
+
+    def both(one: Entry, other: Entry) -> str:
+        places = sorted({one.place, other.place})
+        return " and ".join(names[place] if place < len(names) else f"host {place}" for place in places)
+
+    for path, entries in having.items():
+        folder = path.rpartition("/")[0]
+        while folder:
+            if folder in having:
+                one = having[folder][0]
+                return f"{both(one, entries[0])} can't have {folder} as a file and as a folder"
+            folder = folder.rpartition("/")[0]
+        kinds = {(entry.size, entry.sha256, entry.link) for entry in entries}
+        shared = any(entry.everywhere for entry in entries) and all(entry.place for entry in entries)
+        if shared and len(kinds) > 1:
+            return f"{both(entries[0], entries[-1])} have {path}, and not the same"
+    return ""
 
 
 class Manifest(NamedTuple):
@@ -164,6 +217,8 @@ class Manifest(NamedTuple):
             check_types(found, _MANIFEST)
             if len({(part.family, part.name) for part in found.parts}) > len({part.family for part in found.parts}):
                 raise ValueError("hosts have parts of different checkpoints of one family")
+            if why := contradiction(found.parts):
+                raise ValueError(why)
             return found
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreError(f"a manifest of the checkpoints isn't what musterpoint writes: {error}") from None
@@ -188,9 +243,19 @@ class Shelf:
     """The manifests of one place."""
 
     def __init__(self, uri: str, access: dict[str, Any]) -> None:
-        self.uri = uri
+        self.uri, self._access = uri, access
         places = (place_below(uri, name) for name in ("", "manifests", "owners"))
         self.store, self._manifests, self._owners = (open_store(place, access) for place in places)
+
+    def check(self, part: Part) -> None:
+        """Raises a ValueError where a file of ``part`` isn't at the store in its size."""
+        there: dict[str, int] = {}
+        for folder in {entry.key.rpartition("/")[0] for entry in part.files if not entry.link}:
+            items = open_store(place_below(self.uri, folder), self._access).items()
+            there.update({f"{folder}/{item.name}": item.size for item in items})
+        for entry in part.files:
+            if not entry.link and there.get(entry.key) != entry.size:
+                raise ValueError(f"{entry.path} isn't at the store with its {entry.size:,} bytes")
 
     def numbers(self) -> list[int]:
         """The numbers of all manifests, the newest first."""

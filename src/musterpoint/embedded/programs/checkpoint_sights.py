@@ -227,6 +227,10 @@ class Gathering:
         for name in whole.past:
             del self._parts[whole.family][name], self._first_at[name]
 
+    def drop(self, whole: Whole) -> None:
+        """It isn't kept: its parts contradict each other."""
+        del self._parts[whole.family][whole.name], self._first_at[whole.name]
+
     @property
     def left(self) -> list[str]:
         """The names of what is in no manifest, but for what was here before the job."""

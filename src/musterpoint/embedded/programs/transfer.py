@@ -85,6 +85,15 @@ def place_below(uri: str, name: str) -> str:
     return f"{uri.rstrip('/')}/{name}".rstrip("/") + ("/" if "://" in uri else "")
 
 
+def _regular(path: str, flags: int) -> int:
+    """Opens a regular file: a pipe would wait for ever."""
+    fd = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no regular file", path)
+    return fd
+
+
 class DirectoryStore(Store):
     """A directory, or one file, of this host or of a mount. Links to files are files; links to directories, too, where
     they don't lead upwards.
@@ -135,7 +144,7 @@ class DirectoryStore(Store):
 
     def open(self, name: str) -> Any:
         with self.explained():
-            return open(self._path(name), "rb")
+            return open(self._path(name), "rb", opener=_regular)
 
     def write(self, name: str, data: bytes, only_new: bool = False) -> bool:
         with self.explained(), self._new(name) as part:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from pathlib import Path
 from typing import Any, Callable
@@ -10,6 +12,9 @@ import pytest
 
 from musterpoint.embedded.programs.checkpoint_keeper import Keeper
 from musterpoint.embedded.programs.checkpoint_kinds import Unit, units_of
+from musterpoint.embedded.programs.checkpoint_manifest import Entry, Part
+from musterpoint.embedded.programs.checkpoint_sights import Gathering
+from musterpoint.embedded.programs.transfer_s3 import StoreError
 
 
 def keeper_of(folder: Path) -> Keeper:
@@ -81,3 +86,67 @@ def test_what_has_become_a_link_since_isnt_sent(
 
 def no_link(*_: object, **__: object) -> None:
     raise PermissionError
+
+
+def _told(folder: Path, place: int) -> tuple[str, Part]:
+    """Another host's part at the store, and the key that it tells."""
+    data = f"of {place}".encode()
+    entry = Entry(f"step1/w{place}", len(data), hashlib.sha256(data).hexdigest(), f"files/{place}/x/w", place, True)
+    part, key = Part("step1", "step#", place, 3, (entry,), (), False, {}, 0), f"parts/{place}/x-000001.json"
+    for name, content in ((entry.key, data), (key, json.dumps(part.plain()).encode())):
+        (folder / "store" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "store" / name).write_bytes(content)
+    return key, part
+
+
+def _of_three(folder: Path) -> Keeper:
+    (folder / "ck").mkdir()
+    keeper = keeper_of(folder)
+    keeper._hosts, keeper._request = 3, {**keeper._request, "hosts": 3, "names": ("a", "b", "c")}
+    keeper._gathering = Gathering(3)
+    keeper._gathering.add(_told(folder, 0)[1])
+    for place in (1, 2):
+        keeper._handle("part", {"place": place, "name": "step1", "key": _told(folder, place)[0]})
+        keeper._handle("ended", place)
+    return keeper
+
+
+def test_no_checkpoint_is_whole_while_a_part_that_was_told_is_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store fails once: the host has ended, and has files all the same."""
+    keeper = _of_three(tmp_path)
+    read, failures = keeper._shelf.store.read, [StoreError("503 SlowDown", passing=True)]
+
+    def failing(name: str) -> bytes | None:
+        if name.startswith("parts/2/") and failures:
+            raise failures.pop()
+        return read(name)
+
+    monkeypatch.setattr(keeper._shelf.store, "read", failing)
+    keeper._read_parts()
+    keeper._settle_parts()
+    assert keeper._shelf.newest() is None
+    keeper._read_parts()
+    keeper._settle_parts()
+    whole = keeper._shelf.newest()
+    assert whole is not None and [entry.path for entry in whole.files] == [f"step1/w{place}" for place in range(3)]
+
+
+@pytest.mark.parametrize(
+    "key", ["parts/1/..", "parts/1/", "parts/1/.muster-x", "parts/1/a\0", "parts/2/x-000001.json", "x" * 5000]
+)
+def test_a_part_is_where_parts_of_its_host_are(key: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    keeper = _of_three(tmp_path)
+    keeper._handle("part", {"place": 1, "name": "step1", "key": key})
+    keeper._read_parts()
+    keeper._settle_parts()
+    assert "b's part of step1 is refused" in capfd.readouterr().out
+    assert keeper._shelf.newest() is None and not keeper._unread
+
+
+def test_a_part_whose_file_isn_t_there_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    keeper = _of_three(tmp_path)
+    (tmp_path / "store/files/2/x/w").write_text("short")
+    keeper._read_parts()
+    assert "c's part of step1 is refused: step1/w2 isn't at the store with its 4 bytes" in capfd.readouterr().out

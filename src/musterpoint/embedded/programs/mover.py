@@ -189,7 +189,7 @@ def send(request: dict[str, Any]) -> dict[str, Any]:
         else:
             files = list(files_below(directory, note))
         totals = put_all(store, files, TERMS._replace(until=until))
-    check_sent(store, files)
+    patiently(lambda: check_sent(store, files), TERMS._replace(until=until))
     return {**totals._asdict(), "seconds": time.monotonic() - began}
 
 

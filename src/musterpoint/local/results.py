@@ -211,8 +211,8 @@ def write_archives(layout: Layout, hosts: tuple[str, ...]) -> list[str]:
             with tarfile.open(path + ".part", "w:gz", compresslevel=1) as tar:
                 for host in hosts:
                     tree = _tree(layout, host)
-                    if tree.facts(directory) is not None and not tree.is_folder(directory):
-                        warnings.append(f"{name}: {directory} of {host} is left out: it is no folder any more")
+                    if gone := _gone(tree, directory):
+                        warnings.append(f"{name}: {directory} of {host} is left out: {gone}")
                     for file, _ in _files(tree, directory):
                         member = file.removeprefix(f"{directory}/")
                         if member not in kept:
@@ -280,7 +280,20 @@ def write_timeline(
 
 
 def _tree(layout: Layout, host: str) -> Tree:
-    return Tree(os.path.realpath(layout.tree(host)))
+    """The host's tree, in its own folder: a link that the job has put in its place isn't followed."""
+    within = os.path.relpath(layout.tree(host), layout.hosts)
+    return Tree(os.path.join(os.path.realpath(layout.hosts), within))
+
+
+def _gone(tree: Tree, folder: str) -> str:
+    """Why a host's ``folder`` can't be packed; empty: it can, or there is none."""
+    try:
+        os.close(tree.open_root())
+    except FileNotFoundError:
+        return ""
+    except OSError:
+        return f"{tree.root} is no folder any more"
+    return "it is no folder any more" if tree.facts(folder) is not None and not tree.is_folder(folder) else ""
 
 
 def _files(tree: Tree, folder: str) -> Iterator[tuple[str, os.stat_result]]:
@@ -318,6 +331,6 @@ def _json(layout: Layout, host: str, name: str) -> Any:
 
 def _bytes(layout: Layout, host: str, name: str, most: int) -> bytes:
     try:
-        return Below(layout.tree(host)).read(name, most) or b""
+        return _tree(layout, host).read(name, most) or b""
     except OSError:
         return b""

@@ -14,11 +14,10 @@ import json
 import os
 import re
 import stat
-import tarfile
 from datetime import datetime, timezone
 from typing import Any, Iterator, Literal, Mapping, NamedTuple
 
-from musterpoint.base.below import Below, ForeignName, Tree, link_target
+from musterpoint.base.below import Archive, ForeignName, Tree, link_target
 from musterpoint.core.job.fields import LARGEST_FILE
 from musterpoint.core.report.files import write_file
 from musterpoint.core.report.output_directory import TIMELINE, OutputDirectory
@@ -208,7 +207,7 @@ def write_archives(layout: Layout, hosts: tuple[str, ...]) -> list[str]:
         path = layout.artifact(name)
         kept: dict[str, tuple[str, Tree]] = {}
         try:
-            with tarfile.open(path + ".part", "w:gz", compresslevel=1) as tar:
+            with Archive(path + ".part") as tar:
                 for host in hosts:
                     tree = _tree(layout, host)
                     if gone := _gone(tree, directory):
@@ -226,13 +225,13 @@ def write_archives(layout: Layout, hosts: tuple[str, ...]) -> list[str]:
             os.replace(path + ".part", path)
         except OSError as error:
             where = os.path.join(layout.hosts, "*", "opt", "ml", directory)
-            warnings.append(f"{name} can't be written: {error.strerror}; what would be in it lies in {where}")
+            warnings.append(f"{name} can't be written: {error.strerror or error}; what would be in it lies in {where}")
             with contextlib.suppress(OSError):
                 os.unlink(path + ".part")
     return warnings
 
 
-def _add(tar: tarfile.TarFile, name: str, host: str, member: str, tree: Tree, file: str) -> list[str]:
+def _add(tar: Archive, name: str, host: str, member: str, tree: Tree, file: str) -> list[str]:
     """Puts ``file`` into the archive; a sentence where it can't be read, or is a link that leads out of the directory.
     An OSError: the archive can't be written.
     """
@@ -244,7 +243,7 @@ def _add(tar: tarfile.TarFile, name: str, host: str, member: str, tree: Tree, fi
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
             raise
-        return [f"{name}: {member} of {host} is left out: {error.strerror}"]
+        return [f"{name}: {member} of {host} is left out: {error.strerror or error}"]
     return []
 
 

@@ -240,7 +240,11 @@ def test_a_host_that_lies_about_its_part_is_named_and_changes_nothing(tmp_path: 
             "name": "checkpoint-1", "family": "checkpoint-#", "place": 1, "hosts": 2, "files": files, "needs": [],
             "marked": False, "texts": {}, "attempt": 0, "found": False, **LIES[lie],
         }  # fmt: skip
-        contents = {"files/1/x/state-1": its, "files/1/x/evil": b"EVIL", "parts/1/x-000001.json": json.dumps(part).encode()}
+        contents = {
+            "files/1/x/state-1": its,
+            "files/1/x/evil": b"EVIL",
+            "parts/1/x-000001.json": json.dumps(part).encode(),
+        }
         for name, content in contents.items():
             (tmp_path / "place" / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / "place" / name).write_bytes(content)

@@ -10,12 +10,15 @@ import contextlib
 import errno
 import os
 import stat
-from typing import Any, BinaryIO, Iterator
+import time
+from typing import BinaryIO, Callable, Iterator
 
 RESERVED = ".muster-"
 """Begins the names of musterpoint's own files and folders; no name that others made may have such a part."""
 LONGEST_NAME, LONGEST_PATH = 255, 4000
 """Bytes of a part of a name, and of all of it."""
+_PACKS, _PACK_PAUSE = 3, 0.2
+"""How often a file that changes is packed anew, and the seconds before: these, then twice these."""
 _PLACE = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
@@ -251,22 +254,44 @@ class Below:
         with _Opened(self, name) as (folder, leaf):
             os.link(leaf, path, src_dir_fd=folder, follow_symlinks=False)
 
-    def pack(self, name: str, archive: Any, member: str, target: str = "") -> None:
-        """Puts a file, folder or link into a tar archive as ``member``. ``target``: the link's there, else its own."""
+    def pack(self, name: str, archive: Archive, member: str, target: str = "") -> None:
+        """Puts a file, folder or link into an archive as ``member``, whole or not at all. ``target``: the link's there,
+        else its own.
+
+        Raises:
+            Changed: a file was written into each time that it was packed.
+        """
         facts = self.facts(name)
         if facts is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path(name))
         if stat.S_ISREG(facts.st_mode):
-            with self.file(name) as file:
-                archive.addfile(archive.gettarinfo(arcname=member, fileobj=file), file)
-            return
-        info = archive.tarinfo(member)
+            for number in range(_PACKS):
+                time.sleep(number * _PACK_PAUSE)
+                if self._packs(name, archive, member):
+                    return
+            raise Changed(errno.EBUSY, "it changed while it was packed", self.path(name))
+        info = archive.tar.tarinfo(member)
         info.mode, info.mtime = stat.S_IMODE(facts.st_mode), int(facts.st_mtime)
         info.uid, info.gid = facts.st_uid, facts.st_gid
         info.type, info.linkname = b"5", ""  # a folder, as tar has it
         if stat.S_ISLNK(facts.st_mode):
             info.type, info.linkname = b"2", target or self.target(name) or ""
-        archive.addfile(info)
+        archive.tar.addfile(info)
+
+    def _packs(self, name: str, archive: Archive, member: str) -> bool:
+        """Packs a regular file; False: it changed meanwhile, and the archive is as before."""
+        is_same = False
+        with self.file(name) as file, archive.taken_back(lambda: not is_same):
+            before = _version(os.fstat(file.fileno()))
+            try:
+                archive.tar.addfile(archive.tar.gettarinfo(arcname=member, fileobj=file), file)
+            except OSError as error:
+                if error.errno is not None:
+                    raise
+                return False  # tarfile's words for a file that has become shorter
+            now = self.facts(name)
+            is_same = now is not None and before == _version(os.fstat(file.fileno())) == _version(now)
+        return is_same
 
     def target(self, name: str) -> str | None:
         """The target of a link; None: there is no link."""
@@ -304,6 +329,63 @@ class Below:
         """Removes an empty folder."""
         with _Opened(self, name) as (folder, leaf):
             os.rmdir(leaf, dir_fd=folder)
+
+
+class Changed(OSError):
+    """A file was written into each time that it was read."""
+
+
+def _version(facts: os.stat_result) -> tuple[int, ...]:
+    """Differs when the content has changed; no program can set the time of the last change of the inode."""
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+
+
+class Archive:
+    """A ``.tar.gz`` that is written to ``path``. ``tar``: what takes members; the last ones can be taken back."""
+
+    def __init__(self, path: str) -> None:
+        import tarfile  # few of those that name files write archives
+        import zlib
+
+        self._packer = zlib.compressobj(1, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
+        self._file = open(path, "wb")  # noqa: SIM115
+        self.tar = tarfile.open(fileobj=self, mode="w")  # type: ignore[call-overload]  # noqa: SIM115
+
+    def tell(self) -> int:
+        return 0
+
+    def write(self, data: bytes) -> int:
+        self._file.write(self._packer.compress(data))
+        return len(data)
+
+    @contextlib.contextmanager
+    def taken_back(self, is_unwanted: Callable[[], bool]) -> Iterator[None]:
+        """Takes back what is added inside, where that fails or ``is_unwanted`` afterwards."""
+        tar, packer, at = self.tar, self._packer.copy(), self._file.tell()
+        offset, count = tar.offset, len(tar.members)
+        try:
+            yield
+        finally:
+            if is_unwanted():
+                tar.offset, self._packer = offset, packer
+                del tar.members[count:]
+                tar.inodes.clear()  # no hard link to what isn't there
+                self._file.seek(at)
+                self._file.truncate()
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            if kind is None:
+                self.tar.close()
+                self._file.write(self._packer.flush())
+        finally:
+            with contextlib.ExitStack() as kept:
+                if kind is not None:
+                    kept.enter_context(contextlib.suppress(OSError))  # what failed is told, not this
+                self._file.close()
 
 
 class Tree(Below):

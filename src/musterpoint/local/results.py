@@ -14,11 +14,10 @@ import json
 import os
 import re
 import stat
-import tarfile
 from datetime import datetime, timezone
 from typing import Any, Iterator, Literal, Mapping, NamedTuple
 
-from musterpoint.base.below import Below, ForeignName, Tree, link_target
+from musterpoint.base.below import Archive, ForeignName, Tree, link_target
 from musterpoint.core.job.fields import LARGEST_FILE
 from musterpoint.core.report.files import write_file
 from musterpoint.core.report.output_directory import TIMELINE, OutputDirectory
@@ -208,11 +207,11 @@ def write_archives(layout: Layout, hosts: tuple[str, ...]) -> list[str]:
         path = layout.artifact(name)
         kept: dict[str, tuple[str, Tree]] = {}
         try:
-            with tarfile.open(path + ".part", "w:gz", compresslevel=1) as tar:
+            with Archive(path + ".part") as tar:
                 for host in hosts:
                     tree = _tree(layout, host)
-                    if tree.facts(directory) is not None and not tree.is_folder(directory):
-                        warnings.append(f"{name}: {directory} of {host} is left out: it is no folder any more")
+                    if gone := _gone(tree, directory):
+                        warnings.append(f"{name}: {directory} of {host} is left out: {gone}")
                     for file, _ in _files(tree, directory):
                         member = file.removeprefix(f"{directory}/")
                         if member not in kept:
@@ -226,13 +225,13 @@ def write_archives(layout: Layout, hosts: tuple[str, ...]) -> list[str]:
             os.replace(path + ".part", path)
         except OSError as error:
             where = os.path.join(layout.hosts, "*", "opt", "ml", directory)
-            warnings.append(f"{name} can't be written: {error.strerror}; what would be in it lies in {where}")
+            warnings.append(f"{name} can't be written: {error.strerror or error}; what would be in it lies in {where}")
             with contextlib.suppress(OSError):
                 os.unlink(path + ".part")
     return warnings
 
 
-def _add(tar: tarfile.TarFile, name: str, host: str, member: str, tree: Tree, file: str) -> list[str]:
+def _add(tar: Archive, name: str, host: str, member: str, tree: Tree, file: str) -> list[str]:
     """Puts ``file`` into the archive; a sentence where it can't be read, or is a link that leads out of the directory.
     An OSError: the archive can't be written.
     """
@@ -244,7 +243,7 @@ def _add(tar: tarfile.TarFile, name: str, host: str, member: str, tree: Tree, fi
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
             raise
-        return [f"{name}: {member} of {host} is left out: {error.strerror}"]
+        return [f"{name}: {member} of {host} is left out: {error.strerror or error}"]
     return []
 
 
@@ -280,7 +279,20 @@ def write_timeline(
 
 
 def _tree(layout: Layout, host: str) -> Tree:
-    return Tree(os.path.realpath(layout.tree(host)))
+    """The host's tree, in its own folder: a link that the job has put in its place isn't followed."""
+    within = os.path.relpath(layout.tree(host), layout.hosts)
+    return Tree(os.path.join(os.path.realpath(layout.hosts), within))
+
+
+def _gone(tree: Tree, folder: str) -> str:
+    """Why a host's ``folder`` can't be packed; empty: it can, or there is none."""
+    try:
+        os.close(tree.open_root())
+    except FileNotFoundError:
+        return ""
+    except OSError:
+        return f"{tree.root} is no folder any more"
+    return "it is no folder any more" if tree.facts(folder) is not None and not tree.is_folder(folder) else ""
 
 
 def _files(tree: Tree, folder: str) -> Iterator[tuple[str, os.stat_result]]:
@@ -318,6 +330,6 @@ def _json(layout: Layout, host: str, name: str) -> Any:
 
 def _bytes(layout: Layout, host: str, name: str, most: int) -> bytes:
     try:
-        return Below(layout.tree(host)).read(name, most) or b""
+        return _tree(layout, host).read(name, most) or b""
     except OSError:
         return b""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import stat
+import subprocess
+import tarfile
 from pathlib import Path
-from typing import Callable
+from typing import Any, Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musterpoint.base.below import Below, ForeignName, Tree, below, link_target, notes_of
+from musterpoint.base import below as below_module
+from musterpoint.base.below import Archive, Below, Changed, ForeignName, Tree, below, link_target, notes_of
 
 from ...examples import examples
 
@@ -182,3 +186,102 @@ def test_notes_inside_that_others_may_write_are_refused(tmp_path: Path, mode: in
     inside.chmod(0o755)
     assert notes_of(str(tmp_path / "ck"), make=True) == str(inside)
     assert inside.stat().st_mode & 0o777 == 0o700
+
+
+class Writer:
+    """Changes a file whenever it is read, as often as it is told; it begins with ``A`` only."""
+
+    SIZE = 1 << 18
+
+    def __init__(self, path: Path, times: int, change: Callable[[Path], object]) -> None:
+        path.write_bytes(b"A" * self.SIZE)
+        self._path, self._left, self._change, self._count = path, times, change, 0
+
+    def open(self, file: Any, mode: str) -> Any:
+        """As ``open``; what reads is watched."""
+        if mode != "rb":
+            return open(file, mode)
+        writer = self
+
+        class Reader(io.FileIO):
+            def read(self, size: int = -1, /) -> Any:
+                data = super().read(size)
+                if os.path.samestat(os.fstat(self.fileno()), os.stat(writer._path)) and writer._left > 0:
+                    writer._left -= 1
+                    writer._change(writer._path)
+                return data
+
+        return Reader(file, mode)
+
+
+def rewritten(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(b"B" * Writer.SIZE)
+
+
+def rewritten_with_its_time(path: Path) -> None:
+    facts = path.stat()
+    rewritten(path)
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+
+
+def longer(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"C")
+
+
+def halved(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+CHANGES: list[tuple[Callable[[Path], object], bytes]] = [
+    (rewritten, b"B" * Writer.SIZE),
+    (rewritten_with_its_time, b"B" * Writer.SIZE),
+    (halved, b"A" * (Writer.SIZE // 2)),
+    (longer, b"A" * Writer.SIZE + b"C"),
+]
+
+
+def packed(folder: Path, archive: Path) -> dict[str, bytes]:
+    """Packs all of a folder but what changes; what an archive then has."""
+    with Archive(str(archive)) as made:
+        for name, _ in Below(str(folder)).walk():
+            with contextlib.suppress(Changed):
+                Below(str(folder)).pack(name, made, name)
+    subprocess.run(["tar", "-tzf", archive], check=True, stdout=subprocess.DEVNULL)
+    with tarfile.open(archive) as found:
+        return {each.name: file.read() for each in found if (file := found.extractfile(each)) is not None}
+
+
+@pytest.mark.parametrize(("change", "content"), CHANGES, ids=["rewritten", "with its time", "halved", "longer"])
+def test_a_file_that_changes_while_it_is_packed_is_packed_again(
+    change: Callable[[Path], object], content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model").mkdir()
+    for name in ("a", "z"):
+        (tmp_path / "model" / name).write_text(name)
+    writer = Writer(tmp_path / "model" / "m", 1, change)
+    monkeypatch.setattr(below_module, "open", writer.open, raising=False)
+    assert packed(tmp_path / "model", tmp_path / "made") == {"a": b"a", "m": content, "z": b"z"}
+
+
+@pytest.mark.parametrize("change", [longer, halved])
+def test_a_file_that_changes_all_the_time_is_left_out(
+    change: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model").mkdir()
+    for name in ("a", "z"):
+        (tmp_path / "model" / name).write_text(name)
+    writer = Writer(tmp_path / "model" / "m", 1000, change)
+    os.link(tmp_path / "model" / "m", tmp_path / "model" / "other")
+    monkeypatch.setattr(below_module, "open", writer.open, raising=False)
+    assert packed(tmp_path / "model", tmp_path / "made") == {"a": b"a", "z": b"z"}
+
+
+def test_a_hard_link_is_packed_once(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "a").write_text("a")
+    os.link(tmp_path / "model" / "a", tmp_path / "model" / "b")
+    assert packed(tmp_path / "model", tmp_path / "made") == {"a": b"a", "b": b"a"}
+    with tarfile.open(tmp_path / "made") as found:
+        assert found.getmember("b").linkname == "a"

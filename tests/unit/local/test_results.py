@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -160,3 +161,40 @@ def test_links_stay_inside_the_archive(layout: Layout) -> None:
     with tarfile.open(layout.artifact("model.tar.gz")) as tar:
         found = {member.name: member.linkname for member in tar if member.issym()}
     assert found == {"whole": "deep/model.pt", "deep/near": "model.pt", "deep/up": "../deep/model.pt"}
+
+
+def test_a_file_that_changes_all_the_time_is_left_out_of_a_whole_archive(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "log", "z"):
+        put(layout, "algo-1", f"model/{name}", name)
+    real = results.Tree.facts
+
+    def facts(tree: results.Tree, name: str) -> os.stat_result | None:
+        if name == "model/log":
+            with Path(layout.tree("algo-1"), name).open("a") as file:
+                file.write("b")
+        return real(tree, name)
+
+    monkeypatch.setattr(results.Tree, "facts", facts)
+    warnings = results.write_archives(layout, HOSTS)
+    assert warnings == ["model.tar.gz: log of algo-1 is left out: it changed while it was packed"]
+    with tarfile.open(layout.artifact("model.tar.gz")) as tar:
+        assert tar.getnames() == ["a", "z"]
+
+
+@pytest.mark.parametrize("moved", ["opt/ml", "opt"])
+def test_a_link_in_the_place_of_a_hosts_tree_is_not_followed(layout: Layout, moved: str, tmp_path: Path) -> None:
+    put(layout, "algo-2", "model/mine", "x")
+    for directory in ("model", "ml/model", "output", "ml/output"):
+        (tmp_path / "other" / directory).mkdir(parents=True)
+        (tmp_path / "other" / directory / "failure").write_text("secret")
+    place = Path(layout.host("algo-1"), moved)
+    place.rename(tmp_path / "moved")
+    place.symlink_to(tmp_path / "other")
+    left_out = f"of algo-1 is left out: {layout.tree('algo-1')} is no folder any more"
+    warnings = results.write_archives(layout, HOSTS)
+    assert warnings == [f"model.tar.gz: model {left_out}", f"output.tar.gz: output/data {left_out}"]
+    with tarfile.open(layout.artifact("model.tar.gz")) as tar:
+        assert tar.getnames() == ["mine"]
+    assert results.read_host_files(layout, "algo-1") == results.HostFiles()

@@ -13,13 +13,12 @@ import os
 import signal
 import stat
 import sys
-import tarfile
 import tempfile
 import threading
 import time
 from typing import Any, BinaryIO, Callable, Iterator, Sequence
 
-from musterpoint.base.below import ForeignName, Tree, parts_of
+from musterpoint.base.below import Archive, Changed, ForeignName, Tree, parts_of
 from musterpoint.embedded.programs.checkpoint_manifest import Shelf
 from musterpoint.embedded.programs.checkpoint_restore import restore
 from musterpoint.embedded.programs.transfer import (
@@ -189,7 +188,7 @@ def send(request: dict[str, Any]) -> dict[str, Any]:
         else:
             files = list(files_below(directory, note))
         totals = put_all(store, files, TERMS._replace(until=until))
-    check_sent(store, files)
+    patiently(lambda: check_sent(store, files), TERMS._replace(until=until))
     return {**totals._asdict(), "seconds": time.monotonic() - began}
 
 
@@ -274,13 +273,13 @@ def _left_out(tree: Tree, link: str) -> str:
 
 def pack(directory: str, path: str, place: str) -> None:
     """All of ``directory``, a real path, as a ``.tar.gz`` on the disk of ``place``, as SageMaker packs a model. Links
-    that lead out of it are left out, others become relative.
+    that lead out of it are left out, as are files that change all the time; other links become relative.
     """
     tree = Tree(directory)
     size = sum(file.size for file in files_below(directory))
     if size > (room := free(place)) * 4:
         raise StoreError(f"{directory} has {size:,} bytes, and {place} has room for {room:,}")
-    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+    with Archive(path) as archive:
         for name, facts in tree.walk():
             target = ""
             if stat.S_ISLNK(facts.st_mode):
@@ -292,7 +291,10 @@ def pack(directory: str, path: str, place: str) -> None:
                     target = os.path.relpath(tree.real(name), os.path.dirname(name) or ".")
             elif not (stat.S_ISREG(facts.st_mode) or stat.S_ISDIR(facts.st_mode)):
                 continue
-            tree.pack(name, archive, name, target)
+            try:
+                tree.pack(name, archive, name, target)
+            except (Changed, FileNotFoundError) as error:
+                note(f"{tree.root}/{name} is left out: {error.strerror}")
 
 
 @contextlib.contextmanager

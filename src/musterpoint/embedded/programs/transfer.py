@@ -434,6 +434,8 @@ def patiently(call: Callable[[], Found], terms: Terms) -> Found:
             return call()
         except StoreError as error:
             tries.failed(error)
+            if terms.until is not None and tries.resume_at >= terms.until:
+                raise
         time.sleep(max(0.0, tries.resume_at - time.monotonic()))
 
 

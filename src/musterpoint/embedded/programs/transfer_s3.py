@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import importlib
 import os
 import threading
@@ -222,10 +223,8 @@ class Aws:
             # the libraries fail by whatever an answer lacks that was cut off
             what = f"{type(error).__name__}: {brief(error)}"
             return StoreError(f"{where}: the answer can't be read ({what})", passing=True)
-        passing = isinstance(error, (errors.IncompleteReadError, errors.ConnectionError)) or "Cancel" in str(
-            type(error)
-        )
-        return StoreError(f"{where}: {brief(error)}", passing)
+        cut = (errors.IncompleteReadError, errors.ConnectionError, *_errors_of_checksums(errors))
+        return StoreError(f"{where}: {brief(error)}", isinstance(error, cut) or "Cancel" in str(type(error)))
 
     def _identity(self) -> str:
         """Who we are to AWS, for a message; asked once."""
@@ -245,6 +244,11 @@ class Aws:
             return f"the access key ...{credentials.access_key[-4:]} (from {credentials.method})"
         except Exception:
             return "these credentials"
+
+
+def _errors_of_checksums(errors: Any) -> tuple[Any, ...]:
+    """Types of botocore's errors for a body that isn't what its checksum says; a botocore of old has none."""
+    return (errors.FlexibleChecksumError,) if hasattr(errors, "FlexibleChecksumError") else ()
 
 
 def code_of(error: Any) -> str:
@@ -305,6 +309,7 @@ class S3Store(Store):
         key = self._of(name)
         try:
             found = self._client.head_object(Bucket=self._bucket, Key=key)
+            return Item(name or key.rpartition("/")[2], found["ContentLength"], found["ETag"])
         except Exception as error:
             if code_of(error) in ABSENT:
                 return None
@@ -313,11 +318,30 @@ class S3Store(Store):
                     return None  # who may list and not see a key that isn't there is told the same
                 self.open(name).close()  # answers to HEAD have no words
             raise self.explain(error, name) from None
-        return Item(name or key.rpartition("/")[2], found["ContentLength"], found["ETag"])
 
     def open(self, name: str) -> Any:
         with self.explained(name):
             return self._client.get_object(Bucket=self._bucket, Key=self._of(name))["Body"]
+
+    def read(self, name: str) -> bytes | None:
+        """The whole content; an answer that was cut off is a failure that may pass, whatever its headers say."""
+        try:
+            with self.explained(name):
+                answer = self._client.get_object(Bucket=self._bucket, Key=self._of(name))
+                with contextlib.closing(answer["Body"]) as body:
+                    data = bytes(body.read())
+                size, tag = answer["ContentLength"], answer["ETag"].strip('"')
+        except StoreError as error:
+            if error.missing and error.kind != "NoSuchBucket":
+                return None
+            raise
+        if len(data) == size and tag != _md5(data):  # in parts, or encrypted, or not what the tag is of
+            found = self.item(name)
+            size = size if found is None else found.size
+        if len(data) != size:
+            where = f"s3://{self._bucket}/{self._of(name)}"
+            raise StoreError(f"{where}: the answer has {len(data):,} bytes, and the object {size:,}", passing=True)
+        return data
 
     def write(self, name: str, data: bytes, only_new: bool = False) -> bool:
         terms = {"IfNoneMatch": "*"} if only_new else {}
@@ -398,6 +422,11 @@ class S3Store(Store):
             return StoreError(os_words(error), local=True)
         last = getattr(error, "last_exception", None)  # of s3transfer's that has given up
         return self._explained(last, where) if last is not None else self._aws.explain(error, where, takes)
+
+
+def _md5(data: bytes) -> str:
+    """The tag that S3 gives what was sent in one piece and isn't encrypted by KMS."""
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
 def _transfers(client: Any, requests: int) -> tuple[Any, Callable[[OnBytes, Item | None], Any]]:

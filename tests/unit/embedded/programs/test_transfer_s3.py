@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import signal
 from types import SimpleNamespace
-from typing import Any, Iterator
+from typing import Any, Iterator, Sequence
 
 import botocore.exceptions as real
 import pytest
 from botocore.parsers import ResponseParserError
 
 from musterpoint.embedded.programs import code_artifact, transfer_s3
-from musterpoint.embedded.programs.transfer_s3 import Aws, Lacks, S3Store
+from musterpoint.embedded.programs.transfer import Terms, patiently
+from musterpoint.embedded.programs.transfer_s3 import Aws, Item, Lacks, S3Store, StoreError
 
 REQUEST = {"uri": "arn:of-it", "region": "eu-west-1", "owner": "o", "domain": "d", "repository": "r"}
 
@@ -163,3 +166,61 @@ def test_an_upload_in_parts_that_the_store_has_forgotten_begins_again(store: S3S
     words = {"Error": {"Code": "NoSuchUpload", "Message": "The specified upload does not exist."}}
     found = store.explain(real.ClientError(words, "UploadPart"))
     assert (found.passing, found.missing, found.kind) == (True, False, "NoSuchUpload")
+
+
+class Answers:
+    """A client whose answers are the next of lists."""
+
+    def __init__(self, gets: Sequence[Any] = (), heads: Sequence[Any] = ()) -> None:
+        self._gets, self._heads = list(gets), list(heads)
+
+    def get_object(self, **_: str) -> Any:
+        found = self._gets.pop(0)
+        return {**found, "Body": io.BytesIO(found["Body"])}
+
+    def head_object(self, **_: str) -> Any:
+        return self._heads.pop(0)
+
+
+TEXT = b'{"number": 1}'
+WHOLE = {"Body": TEXT, "ContentLength": 13, "ETag": f'"{hashlib.md5(TEXT).hexdigest()}"'}
+ENCRYPTED = {**WHOLE, "ETag": '"of-another-kind"'}
+HEAD = {"ContentLength": 13, "ETag": '"of-another-kind"'}
+
+
+@pytest.mark.parametrize(
+    ("answer", "heads"),
+    [
+        ({"Body": b""}, []),
+        ({"Body": b"", "ContentLength": 0}, []),
+        ({**WHOLE, "Body": b"", "ContentLength": 0}, [HEAD]),
+        ({**WHOLE, "Body": TEXT[:6], "ContentLength": 6}, [HEAD]),
+        ({**WHOLE, "Body": TEXT[:6]}, []),
+        (ENCRYPTED, [{}]),
+    ],
+    ids=["cut after the status line", "length 0", "length 0 with a tag", "half", "a wrong length", "HEAD is cut"],
+)
+def test_an_answer_that_was_cut_is_asked_for_again(store: S3Store, answer: Any, heads: list[Any]) -> None:
+    store._client = Answers([answer], heads)
+    with pytest.raises(StoreError, match="s3://bucket/data/x: the answer") as found:
+        store.read("x")
+    assert found.value.passing and not found.value.missing
+    store._client = Answers([answer, WHOLE], heads)
+    assert patiently(lambda: store.read("x"), Terms()) == TEXT
+
+
+def test_a_small_object_is_read_whole_whatever_its_tag_is_of(store: S3Store) -> None:
+    empty = {"Body": b"", "ContentLength": 0, "ETag": '"d41d8cd98f00b204e9800998ecf8427e"'}
+    store._client = Answers([WHOLE, ENCRYPTED, empty], [HEAD])
+    assert [store.read("x") for _ in range(3)] == [TEXT, TEXT, b""]
+
+
+@pytest.mark.parametrize("cut", [{}, {"ContentLength": 13}, {"ETag": '"t"'}], ids=str)
+def test_an_answer_to_head_that_was_cut_is_asked_for_again(store: S3Store, cut: dict[str, Any]) -> None:
+    store._client = Answers(heads=[cut, HEAD])
+    assert patiently(lambda: store.item("x"), Terms()) == Item("x", 13, '"of-another-kind"')
+
+
+def test_a_body_that_is_not_what_its_checksum_says_is_asked_for_again(store: S3Store) -> None:
+    found = store.explain(real.FlexibleChecksumError(error_msg="Expected checksum A did not match B"), "x")
+    assert (found.passing, found.kind) == (True, "FlexibleChecksumError")

@@ -111,7 +111,7 @@ TREES: dict[str, Tree] = {
         shows=frozenset({"SM_INSTANCE_GROUPS, SM_INSTANCE_GROUPS_DICT, SM_CURRENT_INSTANCE_GROUP_HOSTS"}),
     ),
     "variables that are set already": Tree(
-        environ={"SM_MODEL_DIR": "/mine", "SM_HOSTS": "[]", "OMP_NUM_THREADS": "3", "PYTHONUNBUFFERED": "", "X": "1"},
+        environ={"SM_MODEL_DIR": "/srv", "SM_HOSTS": "[]", "OMP_NUM_THREADS": "3", "PYTHONUNBUFFERED": "", "X": "1"},
         shows=frozenset({"variables that are set already"}),
     ),
     "our options": Tree(environ={"MUSTER_SLOTS": "1", "MUSTER_LOG_PREFIX": "none"}, shows=frozenset({"MUSTER_*"})),

@@ -11,7 +11,7 @@ import pytest
 HOSTS = ("algo-1", "algo-2")
 TWO = ("--hosts", "2", "--backend", "process")
 ROAD = ("entry-point-started", "rollcall-started", "rollcall-done", "rank-started", "job-failed", "job-ended")
-KEYS = ["code", "cause", "class", "retryable", "host", "rank", "signal", "attempt", "attempts", "reason"]
+KEYS = ["code", "cause", "class", "retryable", "host", "rank", "signal", "attempt", "attempts", "reason", "start"]
 
 FOUR_FAIL = """
 import os, pathlib, sys, time
@@ -121,7 +121,7 @@ os.write(1, b"SEEN" + json.dumps({"arguments": sys.argv[1:], **os.environ}).enco
 
 
 def test_a_value_that_is_set_already_wins_over_ours(local) -> None:  # type: ignore[no-untyped-def]
-    own = {"SM_MODEL_DIR": "/mine", "SM_HP_LR": "7", "OMP_NUM_THREADS": "5", "PYTHONUNBUFFERED": "0", "SM_NEW": "kept"}
+    own = {"SM_MODEL_DIR": "/srv", "SM_HP_LR": "7", "OMP_NUM_THREADS": "5", "PYTHONUNBUFFERED": "0", "SM_NEW": "kept"}
     pairs = [word for name, value in own.items() for word in ("--env", f"{name}={value}")]
     hyper = '{"lr": 0.1, "z": 1, "flag": true, "a": {"k": "v"}}'
     ran = local.run(*TWO, "--launcher", "ranks", *pairs, "--hyperparameters", hyper, local.program(SEEN), "last")

@@ -211,8 +211,8 @@ class History:
         what = f"seed {self._seed}, turn {self._turn}: {victim} killed {when}"
         texts = Texts()
         request = {
-            "directory": str(self._directory), "uri": str(self._place), "access": {}, "place": 0, "hosts": 1, "names": ["a"],
-            "job": "j", "keep": draw.randint(1, 3), "marks": [], "ranks": 1, "first": 0, "own": 1, "attempt": 0,
+            "directory": str(self._directory), "uri": str(self._place), "access": {}, "place": 0, "hosts": 1,
+            "names": ["a"], "job": "j", "keep": draw.randint(1, 3), "marks": [], "ranks": 1, "first": 0, "own": 1, "attempt": 0,
             "run": str(self._turn), "began": 0, "told": [], "owner": self._claim(),
         }  # fmt: skip
         jumps = draw.choice((3, 3600)) if victim == "clock" else 0

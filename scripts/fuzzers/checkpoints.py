@@ -212,8 +212,8 @@ class History:
         texts = Texts()
         request = {
             "directory": str(self._directory), "uri": str(self._place), "access": {}, "place": 0, "hosts": 1,
-            "names": ["a"], "job": "j", "keep": draw.randint(1, 3), "marks": [], "ranks": 1, "first": 0, "own": 1, "attempt": 0,
-            "run": str(self._turn), "began": 0, "told": [], "owner": self._claim(),
+            "names": ["a"], "job": "j", "keep": draw.randint(1, 3), "marks": [], "ranks": 1, "first": 0, "own": 1,
+            "attempt": 0, "run": str(self._turn), "began": 0, "told": [], "owner": self._claim(),
         }  # fmt: skip
         jumps = draw.choice((3, 3600)) if victim == "clock" else 0
         said = self._folder / f"said-{self._turn}"

@@ -122,19 +122,21 @@ def forget_others(job: Job) -> None:
     if job.paths.base or not is_made_here or os.path.basename(os.path.dirname(place)) != OWN:
         return
     here = {_of_host(job, host) for host in job.hosts}
-    for path in (entry.path for entry in os.scandir(hosts) if entry.is_dir(follow_symlinks=False)):
-        if os.path.basename(path) in here:
-            continue
-        try:
-            locks = lock({path: fcntl.LOCK_EX})
-            for name in REPORTS if locks else ():
+    with contextlib.suppress(OSError):  # it couldn't be made
+        for entry in os.scandir(hosts):
+            if entry.name not in here and entry.is_dir(follow_symlinks=False):
+                _forget(entry.path)
+
+
+def _forget(path: str) -> None:
+    """Removes a host's reports, and their directory if nothing else is in it; not while a host has its lock."""
+    with contextlib.suppress(OSError), contextlib.ExitStack() as locks:
+        for fd in lock({path: fcntl.LOCK_EX}):
+            locks.callback(os.close, fd)
+            for name in REPORTS:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(path, name))
-            for fd in locks:
-                os.close(fd)
             os.rmdir(path)
-        except OSError:
-            pass  # another job's, or something else is in it, too
 
 
 def _of_host(job: Job, host: str) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -10,7 +11,7 @@ import pytest
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.job import platforms
-from musterpoint.core.job.directories import NAMES, forget_others, made, with_directories
+from musterpoint.core.job.directories import NAMES, forget_others, lock, made, with_directories
 from musterpoint.core.job.exports import sagemaker_exports
 from musterpoint.core.job.model import Counted, EntryPoint, Hyperparameter, Job, Paths
 from musterpoint.core.job.opt_ml import BASE, VARIABLES, paths_of
@@ -210,6 +211,19 @@ def test_what_can_t_be_made_of_sagemaker_s_is_no_variable(work: Path) -> None:
         f"directory), SM_OUTPUT_INTERMEDIATE_DIR ({work}/output/intermediate: Not a directory)"
     )
     assert {*VARIABLES.values()} - {name for name, _ in sagemaker_exports(ready.job, {})} == {*gone}
+
+
+def test_hosts_that_are_there_and_places_that_aren_t(work: Path) -> None:
+    """A directory whose host has just locked it stays, though nothing is in it yet."""
+    planned = job("plain")
+    ready = made(planned._replace(paths=with_directories(planned, {}, str(work))))
+    forget_others(ready.job)  # none could be made
+    hosts = work / "muster-jobs/my-job/hosts"
+    (hosts / "empty").mkdir(parents=True)
+    locks = lock({str(hosts / "another"): fcntl.LOCK_EX})
+    forget_others(ready.job)
+    assert os.listdir(hosts) == ["another"]
+    os.close(locks[0])
 
 
 def test_links_and_uris(work: Path) -> None:

@@ -75,6 +75,18 @@ def link_target(name: str, target: str) -> str:
     return end
 
 
+def only_regular(fd: int, path: str) -> int:
+    """Returns ``fd``, an open file.
+
+    Raises:
+        OSError: it is no regular file; it is closed.
+    """
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise OSError(errno.EINVAL, "it is no regular file", path)
+
+
 def notes_of(directory: str, make: bool = False) -> str:
     """The folder of musterpoint's own files about ``directory``, in the same file system. ``make``: it is made, for
     this user alone.
@@ -232,10 +244,7 @@ class Below:
             if not stat.S_ISREG(os.lstat(leaf, dir_fd=folder).st_mode):  # opening a device may do something
                 raise OSError(errno.EINVAL, "it is no regular file", self.path(name))
             fd = os.open(leaf, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise OSError(errno.EINVAL, "it is no regular file any more", self.path(name))
-        return fd
+        return only_regular(fd, self.path(name))
 
     def file(self, name: str) -> BinaryIO:
         """The regular file, to be read."""

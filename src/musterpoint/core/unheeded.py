@@ -174,8 +174,7 @@ def behind_the_program(path: str, arguments: Sequence[str], known: Collection[st
     found = {word.partition("=")[0]: spellings.plain(word) for word in arguments}
     found = {word: flag for word, flag in found.items() if flag in ours}
     text = small_text(path) if found else ""
-    names = {word: (word, flag, flag[2:], flag[2:].replace("-", "_")) for word, flag in found.items()}
-    meant = [word for word, (typed, flag, *bare) in names.items() if not _has(text, (typed, flag), bare)]
+    meant = [word for word, flag in found.items() if not _has(text, word, flag)]
     if not meant:
         return []
     program, first = os.path.basename(path), found[meant[0]]
@@ -187,10 +186,11 @@ def behind_the_program(path: str, arguments: Sequence[str], known: Collection[st
     ]
 
 
-def _has(text: str, flags: Sequence[str], names: Sequence[str]) -> bool:
-    """Whether a program's text has one of ``flags``, or one of their ``names`` as a word in quotes."""
-    quoted = (f"{mark}{name}{mark}" for name in names for mark in "\"'")
-    return any(word in text for word in (*flags, *quoted))
+def _has(text: str, word: str, flag: str) -> bool:
+    """Looks for a flag in a program's text, as it was typed or not, or for its bare name in quotes."""
+    name = flag.removeprefix("--")
+    quoted = (f"{mark}{bare}{mark}" for bare in (name, name.replace("-", "_")) for mark in "\"'")
+    return any(each in text for each in (word, flag, *quoted))
 
 
 def platform_instead(launcher: str, reason: str) -> str:

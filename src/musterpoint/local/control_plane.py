@@ -349,15 +349,16 @@ class Hosts:
     def _on_signal(self, signo: int) -> None:
         if signo == signal.SIGCHLD:
             self._look_for_ends()
-        elif signo not in STOPPING:
             return
-        elif self.stopped:
-            name = "Ctrl-C" if signo == signal.SIGINT else signal.Signals(signo).name
+        if signo not in STOPPING:
+            return
+        name = "Ctrl-C" if signo == signal.SIGINT else signal.Signals(signo).name
+        if self.stopped:
             self.context.console.say(f"{name} again: killing every host")
             self.kill()
         else:
             self.interrupted = signo == signal.SIGINT
-            self.stop("Ctrl-C" if self.interrupted else signal.Signals(signo).name)
+            self.stop(name)
 
     def _stop_on_time(self) -> None:
         if not self.stopped:

@@ -104,19 +104,19 @@ def user_environment(environ: Mapping[str, str], python: str = "", own: str = ""
 
 
 def _is_beside(one: str, other: str) -> bool:
-    """Whether two Pythons lie in one folder. (They are links to one file in all environments of a version.)"""
+    """Tells whether two Pythons lie in one folder. (They are links to one file in all environments of a version.)"""
     return bool(one and other) and os.path.realpath(os.path.dirname(one)) == os.path.realpath(os.path.dirname(other))
 
 
 def _is_base(python: str, environ: Mapping[str, str]) -> bool:
-    """Whether ``python`` is conda's own, whose environment many shells activate at their start."""
+    """Tells whether ``python`` is conda's own, whose environment many shells activate at their start."""
     of_conda = _python_of(environ.get("CONDA_PREFIX", ""))
     named_base = environ.get("CONDA_DEFAULT_ENV") in ("base", "root")
     return (named_base and _is_beside(python, of_conda)) or _has(python, ("condabin",))
 
 
 def _is_of_project(python: str) -> bool:
-    """Whether ``python`` is that of an environment that holds more than one tool."""
+    """Tells whether ``python`` is that of an environment that holds more than one tool."""
     return _has(python, _OF_ENVIRONMENTS) and not _has(python, _OF_TOOLS)
 
 

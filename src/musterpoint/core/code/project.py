@@ -113,7 +113,7 @@ _PLACE = re.compile(r"(?:\S+\s*@\s*)?(?:file:(?://(?:localhost)?(?=/))?)?(.*?)(?
 
 
 def _itself(requirements: str, code: str) -> Listed:
-    """How the list names the directory ``code``, where relative places begin for an installer."""
+    """Finds how the list names the directory ``code``, where relative places begin for an installer."""
     found: Listed = ""
     for option, place in _lines(os.path.join(code, requirements), set()):
         place = re.split(r"\s*[;#]|\s+--", place)[0].strip()

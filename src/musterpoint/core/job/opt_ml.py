@@ -39,7 +39,7 @@ def paths_of(base: str) -> Paths:
 
 
 def can_be_made(path: str) -> bool:
-    """Whether this process can write to the directory, or make it."""
+    """Tells whether this process can write to the directory, or make it."""
     while not os.path.exists(path):
         path = os.path.dirname(path)
     return os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)

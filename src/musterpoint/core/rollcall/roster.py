@@ -181,7 +181,7 @@ class Roster(NamedTuple):
         return f"{hosts} here: launcher {launcher}, {ranks}{others}"
 
     def _each(self) -> str:
-        """How many ranks the hosts have; those that differ from most are named."""
+        """Counts the ranks of the hosts; those that differ from most are named."""
         slots = [seat.slots for seat in self.group]
         usual = max(slots, key=slots.count)
         if slots.count(usual) == len(slots):

@@ -122,8 +122,9 @@ class Part(NamedTuple):
 
 
 def belongs(name: str, path: str) -> bool:
-    """Whether ``path`` can be a file of the checkpoint ``name``: a folder, a file, files that begin with its name, or
-    all that end alike.
+    """Tells whether ``path`` can be a file of a checkpoint.
+
+    ``name``, the checkpoint's, is that of a folder, a file, files that begin so, or all that end alike.
     """
     if name == TOP:
         return "/" not in path
@@ -250,9 +251,10 @@ class Shelf:
     def check(self, part: Part) -> None:
         """Raises a ValueError where a file of ``part`` isn't at the store in its size."""
         there: dict[str, int] = {}
-        for folder in {entry.key.rpartition("/")[0] for entry in part.files if not entry.link}:
-            items = open_store(place_below(self.uri, folder), self._access).items()
-            there.update({f"{folder}/{item.name}": item.size for item in items})
+        uploads = {"/".join(entry.key.split("/")[:3]) for entry in part.files if not entry.link}
+        for upload in uploads:  # all that a host sent at once lies in one folder
+            items = open_store(place_below(self.uri, upload), self._access).items()
+            there.update({f"{upload}/{item.name}": item.size for item in items})
         for entry in part.files:
             if not entry.link and there.get(entry.key) != entry.size:
                 raise ValueError(f"{entry.path} isn't at the store with its {entry.size:,} bytes")

@@ -20,7 +20,7 @@ import threading
 import time
 from typing import Any, BinaryIO, Callable, Iterable, Iterator, NamedTuple, Sequence, TypeVar
 
-from musterpoint.base.below import RESERVED, Below, ForeignName, below, notes_of, parts_of
+from musterpoint.base.below import RESERVED, Below, ForeignName, below, notes_of, only_regular, parts_of
 from musterpoint.embedded.programs.transfer_s3 import (
     UNKNOWN,
     Again,
@@ -87,11 +87,7 @@ def place_below(uri: str, name: str) -> str:
 
 def _regular(path: str, flags: int) -> int:
     """Opens a regular file: a pipe would wait for ever."""
-    fd = os.open(path, flags | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError(errno.EINVAL, "it is no regular file", path)
-    return fd
+    return only_regular(os.open(path, flags | os.O_NONBLOCK), path)
 
 
 class DirectoryStore(Store):

@@ -142,8 +142,10 @@ def startup(history: History, lanes: Sequence[Lane]) -> Iterable[str]:
 
 
 def _parts(lane: Lane, played: bool, last: float, launchers: str) -> Iterator[str]:
-    """Where the time went on the host that was ready last, for which the others waited; together no more than ``last``,
-    when the last rank started. ``played``: the control plane has told when it began.
+    """Tells where the time went on the host for which the others waited, the one that was ready last.
+
+    Together that is no more than ``last``, when the last rank started. ``played``: the control plane has told when the
+    job began.
     """
     entry = _entry(lane) or 0.0
     if played and entry >= _NOTABLE:
@@ -208,7 +210,7 @@ def silence(history: History, lanes: Sequence[Lane]) -> str:
 
 
 def other_starts(history: History) -> str:
-    """Which directories are of other starts of the job."""
+    """Names the directories of other starts of the job."""
     left_out = history.left_out
     more = f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
     return f"Left out, of another start of the job: {', '.join(left_out[:_NAMED])}{more}." if left_out else ""

@@ -77,9 +77,12 @@ def read_history(paths: Sequence[str]) -> History:
         rows += found
         job = _fields(os.path.join(os.path.dirname(file), JOB))
         name = name or str(job.get("TrainingJobName", ""))
+        start = _start_of(found)
         for candidate in (os.path.join(os.path.dirname(file), OUTCOME), *_of_hosts(os.path.dirname(file), found)):
-            other = _fields(candidate)
-            outcome = outcome or (other if _start_of(found) in ("", other.get("start", "")) else {})
+            if outcome:
+                break
+            told = _fields(candidate)
+            outcome = told if start in ("", told.get("start", "")) else {}
         if not outcome and "ExitCode" in job:
             outcome = {"code": job["ExitCode"], "reason": job.get("FailureReason", "")}
     if not rows:
@@ -124,7 +127,10 @@ def _start_of(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _newest_start(left: Sequence[_Left]) -> list[_Left]:
-    """What is of the newest start. A host that didn't get as far as a roll call is of the one that it ran beside."""
+    """Picks the timelines of the newest start.
+
+    A host that didn't get as far as a roll call is of the start that it ran beside.
+    """
     newest = max((one for one in left if one.start), key=lambda one: one.began, default=None)
     if newest is None:
         return [*left]

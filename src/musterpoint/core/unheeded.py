@@ -11,7 +11,7 @@ from typing import Any, Collection, Iterator, Mapping, Sequence
 
 from musterpoint.base import settings, spellings
 from musterpoint.base.errors import similar
-from musterpoint.base.settings import BY_FIELD, OPTIONS, PREFIX, Settings
+from musterpoint.base.settings import OPTIONS, PREFIX, Settings
 from musterpoint.core.code.project import requirements_beside
 from musterpoint.core.fabric.devices import allowed_processors
 from musterpoint.core.job import platforms
@@ -94,7 +94,7 @@ def unheeded(
         texts += without_effect(environ, given, launcher, reason)
     by_itself = options.launcher == "auto" and job.distribution.kind == "none" and not find(launcher).independent
     if by_itself and environ.get(settings.LOCAL):
-        texts.append(platform_instead(launcher, reason))
+        texts.append(platform_instead(launcher))
     if typed and options.installer == "auto" and not options.requirements:
         texts += requirements(job)
     if typed and not environ.get(settings.LOCAL):
@@ -193,12 +193,11 @@ def _has(text: str, word: str, flag: str) -> bool:
     return any(each in text for each in (word, flag, *quoted))
 
 
-def platform_instead(launcher: str, reason: str) -> str:
+def platform_instead(launcher: str) -> str:
     """What ``muster local`` says of the launcher that it chose for a job without a distribution."""
     return (
-        f"launcher {launcher}, since the job names no distribution: {reason}; SageMaker would run the program once per "
-        f"host, as independent programs (launcher script): name a distribution there and here (--distribution), or set "
-        f"{BY_FIELD['launcher'].variable}={launcher} for the job"
+        f"launcher {launcher}, since neither --launcher nor --distribution was given; SageMaker starts it only for a "
+        "job with a distribution"
     )
 
 

@@ -70,7 +70,7 @@ TORCHRUN = Choice("torchrun", 1, "2 hosts")
 SAID: list[tuple[str, Job, Settings, dict[str, str], Choice, bool, str]] = [
     # what, the job, options, variables, the choice, whether a person typed the program, words that are said
     ("a local job without a distribution", JOB, Settings(), {LOCAL: "1"}, TORCHRUN, False,
-     "launcher torchrun, since the job names no distribution: 2 hosts; SageMaker would run the program once per host"),
+     "launcher torchrun, since neither --launcher nor --distribution was given; SageMaker starts it only for a job "),
     ("with one", JOB._replace(distribution=Distribution("mpi")), Settings(), {LOCAL: "1"}, TORCHRUN, False, ""),
     ("with a launcher", JOB, Settings(launcher="torchrun"), {LOCAL: "1"}, TORCHRUN, False, ""),
     ("on the platform", JOB, Settings(), {}, Choice("script", 1, ""), False, ""),

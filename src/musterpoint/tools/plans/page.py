@@ -5,7 +5,6 @@ A page is made of blocks of rows; :mod:`musterpoint.tools.plans.drawing` draws i
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Iterable, Iterator, NamedTuple, Sequence
 
 from musterpoint.base.masking import Masker
@@ -27,15 +26,7 @@ BY_LAUNCHER, REMOVED = (
     "the launcher gives ranks a value of their own",
     "taken away, since it would mislead the launcher or ranks",
 )
-FATES = {
-    READ: "{} read",
-    NOT_NEEDED: "{} not needed",
-    KEPT: "{} passed on to ranks",
-    REPLACED: "{} with other values for ranks",
-    BY_LAUNCHER: "{} that the launcher sets anew for ranks",
-    REMOVED: "{} taken away",
-}
-"""What becomes of a platform's variable, and how that is said of several."""
+"""What becomes of a platform's variable."""
 
 
 class Row(NamedTuple):
@@ -341,12 +332,16 @@ def differences(blocks: Sequence[Block], whole: Sequence[Block]) -> tuple[Block,
 
 
 def _used(used: Sequence[EnvSetting], host: str, masker: Masker, everything: bool) -> Block:
-    """The platform's variables that were found: one line with counts, or each with what becomes of it."""
+    """The platform's variables that were found: one line with the names, or each with what becomes of it.
+
+    The line says more only of those that ranks don't get as they are.
+    """
     title = f"variables of the platform that were found on {host}"
     if everything:
         return Block("used", title, (), tuple(row._replace(folded=False) for row in _variables(used, masker)))
-    fates = Counter(part for each in used for part in each.reason.split("; "))
-    counts = ", ".join(FATES.get(fate, f"{{}} {fate}").format(count) for fate, count in fates.items())
-    what = title if len(used) > 1 else title.replace("variables", "variable").replace("were", "was")
-    names = f" ({', '.join(each.name for each in used)})" if len(used) <= _LONGEST_LIST else ""
-    return Block("used", f"{len(used)} {what}{names}: {counts}; --all shows more")
+    fates: dict[str, list[str]] = {}
+    for each in used:
+        for fate in {*each.reason.split("; ")} - {READ, NOT_NEEDED, KEPT}:
+            fates.setdefault(fate, []).append(each.name)
+    named = "".join(f"; {_listed(names)}: {fate}" for fate, names in fates.items())
+    return Block("used", f"{title}: {_listed(each.name for each in used)}{named}; --all shows more")

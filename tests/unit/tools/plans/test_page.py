@@ -14,7 +14,7 @@ from musterpoint.core.job.model import Distribution
 from musterpoint.core.job.platform import EXPECTED
 from musterpoint.core.launch.plan import BOOT, Argument, LaunchPlan
 from musterpoint.tools.plans.drawing import PLAIN, Style, draw
-from musterpoint.tools.plans.page import KEPT, MOST_OTHERS, NOT_NEEDED, READ, Subject, page_of
+from musterpoint.tools.plans.page import KEPT, MOST_OTHERS, NOT_NEEDED, READ, REMOVED, Subject, page_of
 
 from ...core.launch.conftest import Planner
 

@@ -69,6 +69,7 @@ class WorkerCall:
         self._link: Link | None = None
         self._handshake: Handshake
         self._waits = False
+        self._heard = False  # any word of musterpoint's
         self._ticket: Ticket | None = None
         self._stage = Row(self._leader, "name", UNANSWERED.trouble)
         self._received_at = 0.0
@@ -157,7 +158,8 @@ class WorkerCall:
         self._waits = False
         if self._hello_timer is not None:
             self._hello_timer.cancel()
-        self._stage = Row(self._leader, "hello", f"connected, then {why}", link.peer)
+        other = "" if self._heard else f"; another program may listen on port {self._settings.rollcall_port} there"
+        self._stage = Row(self._leader, "hello", f"connected, then {why}{other}", link.peer)
         if self._leaving:
             self._give_up()
         elif not self.error:
@@ -176,7 +178,7 @@ class WorkerCall:
                 link.send(wire.pack_beat(0))
             return
         message = wire.unpack(taken, compressed=self._ticket is not None)
-        kind = message["t"]
+        self._heard, kind = True, message["t"]
         if kind == "wait" and self._ticket is None:
             self._wait(link)
         elif kind == "challenge" and self._ticket is None:
@@ -263,7 +265,9 @@ class WorkerCall:
         seconds = self._settings.rollcall_timeout
         headline = f"the roll call's {seconds:g} s are over, and {self._me} has no roster from {self._leader}"
         notes = oddities(self._me, self._own, over=True) if self._unnamed is None else [self._where()]
-        if self._stage.stage == "connect":
+        if self._stage.stage == "hello" and not self._heard:
+            notes.append("--rollcall-port gives the roll call another port, the same one on every host")
+        elif self._stage.stage == "connect":
             notes.append(f"no call to port {self._settings.rollcall_port} of {self._leader} came through: {TO_OPEN}")
         self._end(RollCallError(table(headline, 2, [self._stage], notes)))
 

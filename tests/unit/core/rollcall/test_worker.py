@@ -70,6 +70,17 @@ def test_a_stranger_at_the_first_address_is_passed_by(start: Start, stranger: An
     assert worker.gathered().seats == leader.gathered().seats
 
 
+@pytest.mark.parametrize("reply", [b"", b"HTTP/1.1 400 Bad Request\r\n"])
+def test_another_program_on_the_port_of_the_roll_call_is_told(
+    start: Start, stranger: Any, cable: Any, reply: bytes
+) -> None:
+    stranger(reply)
+    only = {"algo-1": WRONG_FIRST["algo-1"][:1], "algo-2": ("127.0.0.1",)}
+    worker = start(2, 2, addresses=only, port=cable.port, rollcall_timeout=1.0)
+    text = str(worker.failed())
+    assert f"; another program may listen on port {cable.port} there" in text and "--rollcall-port gives" in text
+
+
 def test_a_leader_that_does_not_know_the_secret_is_passed_by(start: Start, stranger: Any, cable: Any) -> None:
     stranger(wire.pack("challenge", nonce="n") + wire.pack("welcome", host="algo-1", job="job", token="t", answer="a"))
     leader = start(1, 2, secret="an example of a secret")

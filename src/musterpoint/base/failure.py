@@ -198,6 +198,8 @@ class Secondary(NamedTuple):
         return tally
 
 
+_SUGGESTION = re.compile(r"\. Did you (?:mean|forget to import):? .*\?$")
+"""Python prints it behind an exception's own words (``print_exception`` in CPython's ``pythonrun.c``)."""
 NO_FAILURES, _ALIKE, _LOST, _OTHER = Secondary(), Secondary(1), Secondary(0, 1), Secondary(0, 0, 1)
 
 
@@ -207,7 +209,8 @@ def _same_words(one: Failure, other: Failure) -> bool:
 
 
 def _words_of(failure: Failure) -> str:
-    return re.sub(r"\d+", "0", failure.reason.replace(f" on {failure.host}", "").partition("\n")[0])
+    said = failure.reason.replace(f" on {failure.host}", "").partition("\n")[0]
+    return re.sub(r"\d+", "0", _SUGGESTION.sub("", said))
 
 
 def fit(parts: Iterable[str], limit: int = MOST_REASON, last_first: bool = False) -> str:

@@ -16,7 +16,7 @@ import sys
 
 TYPE_CHECKING = False  # importing typing for it would delay every start
 if TYPE_CHECKING:
-    from types import TracebackType
+    from typing import TypeGuard
 
 SOCKET, TOKEN = "MUSTER_OUTER", "MUSTER_SOCKET_TOKEN"
 LINE = "raised "
@@ -86,7 +86,7 @@ def chain_of(error: BaseException | None) -> list[dict[str, object]]:
     while error is not None and id(error) not in seen and len(found) < MOST_CAUSES:
         seen.add(id(error))
         caused = int(error.__cause__ is not None)
-        found.append({"text": text_of(error), "frames": frames_of(error.__traceback__), "caused": caused})
+        found.append({"text": text_of(error), "frames": frames_of(error), "caused": caused})
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return found
 
@@ -98,19 +98,29 @@ def text_of(error: BaseException) -> str:
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
     )
     try:
-        said = str(error)
+        said = error.msg if has_place(error) else str(error)  # which has the place, too
     except BaseException:
         said = "<exception str() failed>"
     return (f"{name}: {said}" if said else name)[:MOST_TEXT]
 
 
-def frames_of(traceback: TracebackType | None) -> list[list[object]]:
+def has_place(error: BaseException) -> TypeGuard[SyntaxError]:
+    """Tells whether the error's own place in a file is a traceback's last frame."""
+    if not isinstance(error, SyntaxError):
+        return False
+    return type(error.filename) is str and type(error.lineno) is int and type(error.msg) is str
+
+
+def frames_of(error: BaseException) -> list[list[object]]:
     """File, line and function of every frame, outermost first; of a deep recursion the innermost."""
     found: list[list[object]] = []
+    traceback = error.__traceback__
     while traceback is not None:
         code = traceback.tb_frame.f_code
         found.append([code.co_filename, traceback.tb_lineno, code.co_name])
         traceback = traceback.tb_next
+    if has_place(error):
+        found.append([error.filename, error.lineno, ""])
     return found[:1] + found[1:][-MOST_FRAMES:]
 
 

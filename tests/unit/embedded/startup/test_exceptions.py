@@ -12,7 +12,9 @@ from typing import Iterator
 
 import pytest
 
+from musterpoint.base.failure import Failure
 from musterpoint.core.diagnosis.raised_facts import RaisedFacts
+from musterpoint.core.diagnosis.traceback import lines_of, parse
 from musterpoint.core.launch.inputs import STARTUP, TASKS
 from musterpoint.embedded.startup import exceptions
 
@@ -83,6 +85,26 @@ def test_the_exception_is_told_with_its_causes_and_printed_as_ever(
         ("<string>", "<module>"),
         ("<string>", "load"),
     ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["def f(:", " x", "exec('a b')", "json", "sys.exut", "raise SyntaxError",
+     "raise SyntaxError('x', ('f', 1, 1, 'y'))", "class Own(SyntaxError): pass\nraise Own('x')",
+     "raise KeyError('x')", "raise OSError(2, 'gone', 'f')"],
+)  # fmt: skip
+def test_the_words_told_and_printed_are_the_same_failure(
+    environ: dict[str, str], supervisor: Supervisor, tmp_path: Path, line: str
+) -> None:
+    """Of ranks that fail alike one may have printed all by the time, and another one only told."""
+    (program := tmp_path / "program.py").write_text(f"import sys\n{line}\n")
+    environ = environ | {"PYTHONPATH": STARTUP, TASKS: "exceptions"} | variables(supervisor)
+    ended = subprocess.run([sys.executable, str(program)], env=environ, stderr=subprocess.PIPE, text=True)
+    printed = list(parse(lines_of(ended.stderr.encode())))[-1]
+    told = RaisedFacts.from_line(supervisor.lines[1]).chain[-1]
+    assert [frame[:3] for frame in told.frames] == [frame[:3] for frame in printed.frames]
+    one, other = (Failure("a", 1, "user", "user", each.text, rank) for rank, each in enumerate((printed, told)))
+    assert one.says_what(other)
 
 
 CALLBACK = """

@@ -332,12 +332,13 @@ def read_to_end(sock: socket.socket) -> bytes:
 
 
 def replies(sock: socket.socket) -> list[dict[str, Any]]:
-    """Every message until the other end closes."""
+    """Every message until the other end closes; beats, which come with time, are none."""
     frames = wire.Frames(wire.LEADER_LIMIT)
     frames.feed(read_to_end(sock))
     found = []
     while (payload := frames.next()) is not None:
-        found.append(wire.unpack(payload, compressed=True))
+        if not wire.is_beat(payload):
+            found.append(wire.unpack(payload, compressed=True))
     return found
 
 

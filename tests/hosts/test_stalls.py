@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pickle
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ..faults import in_collective
+from ..ports import free_port
+from .by_hand import Processes, leaving_none
 
 DOTS = "import os, sys, time\n" + in_collective.DOTS
 
@@ -118,6 +121,42 @@ def test_a_busy_rank_is_said_and_a_stall_may_be_borne(local: Any, py_spy: None, 
     ran = local.finish(process)
     assert ran.code == 0
     assert "rank 0: still" in ran.left("algo-1", "data/muster/algo-1/stacks.txt")
+
+
+AT_ITS_END = """
+import os, threading
+print("rank", os.environ["RANK"], flush=True)
+threading.Thread(target=threading.Event().wait).start()
+"""
+SHORT = """
+import sys
+from musterpoint.cli.main import main
+from musterpoint.core.supervise import watcher
+watcher.UNASKED_SECONDS = 1.0
+from musterpoint.core.supervise.watchers import stalls
+stalls.IDLE_SECONDS, stalls.WINDOW_SECONDS = 1.0, 0.5
+sys.exit(main())
+"""
+"""The command, which waits less."""
+by_hand = leaving_none(Processes)
+
+
+def test_ranks_that_wait_for_ever_are_said_without_an_option_and_the_job_goes_on(py_spy: None, by_hand: Any) -> None:
+    (by_hand.folder / "program.py").write_text(AT_ITS_END)
+    words = ("launch", "--nnodes", "2", "--rollcall-leader", f"127.0.0.1:{free_port()}", "--launcher", "ranks")
+    hosts = [
+        by_hand.popen(by_hand.python, "-c", SHORT, *words, "--node-rank", str(place), "program.py", environ={})
+        for place in range(2)
+    ]
+    said = "no output of any rank for 1 s, and none has used a processor for 1 s: ranks 0, 1 wait for a thread; the job"
+    for host in hosts:
+        lines = iter(host.stdout.readline, "")
+        assert next((line for line in lines if said in line), "")
+        assert next((line for line in lines if "the stacks of the ranks here are in" in line), "")
+    hosts[0].send_signal(signal.SIGTERM)
+    for host in hosts:
+        rest, _ = host.communicate()
+        assert host.returncode == 143 and said not in rest
 
 
 @pytest.mark.netns

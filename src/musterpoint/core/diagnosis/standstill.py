@@ -156,7 +156,9 @@ def _described(facts: Mapping[str, Any], moving: bool) -> tuple[str, str, str]:
     if state in ("Z", "X"):
         return "stopped", "has ended", ""
     if not frames:
-        why = str(facts.get("error", "")) or ("in the kernel: state D" if state == "D" else "")
+        wchan = str(facts.get("wchan", ""))
+        waits = f"it waits in {wchan}" if wchan not in ("", "0") else "in the kernel: state D" if state == "D" else ""
+        why = "; ".join(filter(None, (str(facts.get("error", "")), waits)))
         return "unknown", f"could not be read ({why})" if why else "could not be read", ""
     named = _collective(frames, moving) or _mpi_call(facts, frames)
     named = named or ("a call of its MPI" if facts.get("waits") is True else "")

@@ -4,9 +4,11 @@ Each is a file of ``watchers/`` with a function ``watch``; :data:`KINDS` says wh
 have none, so a file is imported when its watcher is opened.
 """
 
+from functools import partial
 from importlib import import_module
 from typing import Any, Callable, Literal
 
+from musterpoint.base.loop import Timer
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.peers import AllLooked, LookAsked, Peers, Stalled, StillRunning
 from musterpoint.core.rollcall.roster import Roster
@@ -19,6 +21,8 @@ Moment = Literal["session", "started", "waiting"]
 """``session``: the processes of a plan have been started. ``started``: the ranks' output is read. ``waiting``: this
 host is done, and others aren't.
 """
+UNASKED_SECONDS = 600.0
+"""Without ``--stall-timeout``, how long no rank prints until it is said, once, where they stand."""
 NCCL_DUMPS = "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
 
 
@@ -53,13 +57,15 @@ class Watcher:
 
 class WatcherKind(NamedTuple):
     """``file``: its module in ``watchers/``. ``when`` it is opened, if ``wanted`` for a session of the attempt.
-    ``hears``: the events of other hosts that are for it.
+    ``hears``: the events of other hosts that are for it. ``after``: the seconds from that moment on in which it has
+    nothing to do, so that most jobs never load it.
     """
 
     file: str
     when: Moment
     wanted: Callable[[Watched, int], bool]
     hears: tuple[type, ...] = ()
+    after: Callable[[Watched], float] = lambda _watched: 0.0
 
 
 def _has_dumps(watched: Watched, session: int) -> bool:
@@ -67,15 +73,16 @@ def _has_dumps(watched: Watched, session: int) -> bool:
     return not session and any(setting.name == NCCL_DUMPS for setting in plan.environment)
 
 
-def _may_stall(watched: Watched, session: int) -> bool:
-    rules = watched.rules
-    return rules.stall_timeout is not None and not rules.outside
+def _unasked(watched: Watched) -> float:
+    return UNASKED_SECONDS if watched.rules.stall_timeout is None else 0.0
 
 
 KINDS = (
     WatcherKind("starts", "session", lambda watched, session: bool(watched.processes.unstarted(session))),
     WatcherKind("flight_dumps", "session", _has_dumps),
-    WatcherKind("stalls", "started", _may_stall, (LookAsked, AllLooked, Stalled)),
+    WatcherKind(
+        "stalls", "started", lambda watched, _: not watched.rules.outside, (LookAsked, AllLooked, Stalled), _unasked
+    ),
     WatcherKind("waiting", "waiting", lambda watched, _: len(watched.roster.seats) > 1, (StillRunning,)),
 )
 
@@ -86,13 +93,22 @@ class Watchers:
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
         self._open: list[tuple[WatcherKind, Watcher]] = []
+        self._later: list[tuple[WatcherKind, Timer]] = []
 
     def open(self, moment: Moment, session: int = 0) -> None:
         """Opens those whose moment has come and that are wanted."""
         for kind in KINDS:
             if kind.when == moment and kind.wanted(self._watched, session):
-                module = import_module(f"musterpoint.core.supervise.watchers.{kind.file}")
-                self._open.append((kind, module.watch(self._watched, session)))
+                seconds = kind.after(self._watched)
+                if seconds:
+                    later = self._watched.context.loop.call_later(seconds, partial(self._begin, kind, session))
+                    self._later.append((kind, later))
+                else:
+                    self._begin(kind, session)
+
+    def _begin(self, kind: WatcherKind, session: int) -> None:
+        module = import_module(f"musterpoint.core.supervise.watchers.{kind.file}")
+        self._open.append((kind, module.watch(self._watched, session)))
 
     def hear(self, event: Any) -> bool:
         """Whether ``event`` is for watchers; those that are open and hear it have it."""
@@ -113,6 +129,9 @@ class Watchers:
 
     def close(self, moment: Moment | None = None) -> None:
         """Closes those of ``moment``, or all."""
+        for kind, timer in self._later:
+            if moment in (None, kind.when):
+                timer.cancel()
         for each in tuple(self._open):
             if moment in (None, each[0].when):
                 each[1].close()

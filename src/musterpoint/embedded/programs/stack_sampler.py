@@ -34,6 +34,7 @@ from musterpoint.embedded.programs.process_stacks import RETURNS, SILENT, Facts,
 from musterpoint.embedded.programs.work_done import (
     FEW_FAULTS,
     IDLE_BYTES,
+    IDLE_BYTES_SECONDS,
     TICKS_PER_SECOND,
     Turns,
     Work,
@@ -79,6 +80,7 @@ def main(request: dict[str, Any]) -> None:
     """``request`` has:
 
     - ``seconds`` between the looks, and the process of each of ``ranks``
+    - ``idle``: seconds before the first look, in which a rank that uses a processor has the result be empty: ``{}``
     - ``py_spy``: the program that reads the stacks of Python processes, ``-`` where there is none
     - ``gpus``: our program that says how busy GPUs are
     - ``calls``: our program that says whether a process is in an MPI. It alone stops a thread, while its registers are
@@ -91,6 +93,10 @@ def main(request: dict[str, Any]) -> None:
     seconds: float = request["seconds"]
     ranks = {int(rank): pid for rank, pid in request["ranks"].items()}
     SILENT.update({ranks[int(rank)]: size for rank, size in request["silent"].items()})
+    if request["idle"] and is_busy(ranks, request["idle"]):
+        with open(request["result"], "w", encoding="utf-8") as file:
+            json.dump({}, file)
+        return
     watched = subprocess.Popen(
         [sys.executable, "-I", "-S", request["gpus"]],
         stdin=subprocess.PIPE,
@@ -109,11 +115,11 @@ def main(request: dict[str, Any]) -> None:
     for rank, (facts, _python) in second.items():
         earlier = first[rank][0]
         ticks, size = after.works[rank].since(before.works[rank], seconds)
-        worked = ticks > max(2.0, seconds * TICKS_PER_SECOND) or size > IDLE_BYTES
+        works = worked(ticks, size, seconds)
         computes = any(memory >= GPU_PERCENT for _kernels, memory in busy)
         # A busy machine lets it do nothing: that is no wait for others.
-        waits_for_turn = starved(before.turns[rank], after.turns[rank], passed) and not worked
-        facts["moving"] = worked or waits_for_turn or computes or earlier.get("threads") != facts.get("threads")
+        waits_for_turn = starved(before.turns[rank], after.turns[rank], passed) and not works
+        facts["moving"] = works or waits_for_turn or computes or earlier.get("threads") != facts.get("threads")
         facts["one_call"] = facts["mpi"] and "threads" in facts and size <= IDLE_BYTES and not computes
         few = after.faults[rank] - before.faults[rank] <= FEW_FAULTS
         facts["one_call"] &= main_thread(earlier) == main_thread(facts) and few
@@ -128,6 +134,20 @@ def main(request: dict[str, Any]) -> None:
         found[str(rank)]["flight"] = record
     with open(request["result"], "w", encoding="utf-8") as file:
         json.dump(found, file)
+
+
+def is_busy(ranks: dict[int, int], seconds: float) -> bool:
+    """Whether a rank, or what it started, works in the ``seconds`` from now on. None is looked into."""
+    children = children_of()
+    pids = [tree(rank, children) for rank in ranks.values()]
+    before = [work_of(each, {}) for each in pids]
+    threading.Event().wait(seconds)
+    return any(worked(*work_of(each, {}).since(earlier, seconds), seconds) for each, earlier in zip(pids, before))
+
+
+def worked(ticks: int, size: int, seconds: float) -> bool:
+    """Whether a rank that used ``ticks`` of a processor and moved ``size`` bytes in ``seconds`` did anything."""
+    return ticks > max(2.0, seconds * TICKS_PER_SECOND) or size > IDLE_BYTES * max(1.0, seconds / IDLE_BYTES_SECONDS)
 
 
 def gpus_busy(watched: subprocess.Popen[bytes]) -> list[list[int]]:

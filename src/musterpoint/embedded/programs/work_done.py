@@ -10,7 +10,8 @@ from musterpoint.embedded.programs.process_files import read, size_of, stat_of, 
 
 TICKS_PER_SECOND = 1.0
 """Hundredths of a second of processor time: 1 % of a processor is what idle helper threads use."""
-IDLE_BYTES = 4096
+IDLE_BYTES, IDLE_BYTES_SECONDS = 4096, 10.0
+"""So many bytes, in so many seconds, are what idle connections move."""
 POLLERS = re.compile(r"/horovod/\S*mpi_lib\S*\.so$", re.MULTILINE)
 """Libraries whose own threads look for work a thousand times a second, also while there is none: Horovod's cycle is
 1 ms (``horovod/common/operations.cc``, HOROVOD_CYCLE_TIME).

@@ -78,6 +78,7 @@ BACKWARD = ("_engine_run_backward", "site-packages/torch/autograd/graph.py", 70)
         ({}, "unknown", "could not be read", ""),
         ({"state": "S", "error": "no py-spy"}, "unknown", "could not be read (no py-spy)", ""),
         ({"state": "D"}, "unknown", "could not be read (in the kernel: state D)", ""),
+        ({"error": "none", "wchan": "do_wait"}, "unknown", "could not be read (none; it waits in do_wait)", ""),
         ({"state": "T"}, "stopped", "is stopped (SIGSTOP)", "no frame of the program's own"),
         ({"state": "Z"}, "stopped", "has ended", ""),
         (facts(MAIN), "place", "is in <module> at train.py:9", ""),

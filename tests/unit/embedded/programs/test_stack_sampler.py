@@ -106,10 +106,12 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
         process.communicate()
 
 
-def command(texts: Texts, result: Path, seconds: float, reader: str, pids: list[int]) -> tuple[str, ...]:
+def command(
+    texts: Texts, result: Path, seconds: float, reader: str, pids: list[int], idle: float = 0.0
+) -> tuple[str, ...]:
     request = {
-        "seconds": seconds, "ranks": dict(enumerate(pids)), "py_spy": reader, "gpus": gpu_activity.__file__,
-        "calls": native_calls.__file__, "result": str(result), "silent": {},
+        "seconds": seconds, "idle": idle, "ranks": dict(enumerate(pids)), "py_spy": reader,
+        "gpus": gpu_activity.__file__, "calls": native_calls.__file__, "result": str(result), "silent": {},
     }  # fmt: skip
     return texts.own_command(SAMPLER, request)
 
@@ -156,6 +158,20 @@ def test_what_each_rank_does(tmp_path: Path, start: Callable[..., Started], read
     assert [frame[:2] for frame in main["frames"]] == [["asleep", "train.py"], ["<module>", "train.py"]]
     assert len(asleep["threads"]) == 1 + handler
     assert len(found["by_a_child"]["children"]) == 1
+
+
+@pytest.mark.parametrize("name", ["asleep", "busy", "by_a_child"])
+def test_a_rank_that_works_is_not_looked_into_unasked(tmp_path: Path, start: Callable[..., Started], name: str) -> None:
+    (result, texts) = tmp_path / "result.json", Texts()
+    pids = [process.pid for process in start(name).values()]
+    for idle in (0.5, 5.0, 25.0):  # a busy machine lets it do little
+        words = command(texts, result, 0.1, "/nowhere/py-spy", pids, idle)
+        with subprocess.Popen(words, stdin=subprocess.PIPE) as sampler:
+            assert sampler.wait(500) == 0
+        if bool(json.loads(result.read_text())) == (name == "asleep"):
+            break
+    texts.close()
+    assert bool(json.loads(result.read_text())) == (name == "asleep")
 
 
 def test_who_gets_no_processor_gets_on(tmp_path: Path) -> None:

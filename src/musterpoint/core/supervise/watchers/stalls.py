@@ -1,5 +1,7 @@
 """Finds jobs that stand still: no rank of any host prints anything, and none does anything (``--stall-timeout``).
 
+Without the option it only says, once, where ranks stand that have printed nothing for long and used no processor.
+
 Silence alone ends nothing. When all hosts are quiet, each looks twice at its ranks: their stacks, and whether they used
 the processor, read or wrote meanwhile. The leader judges.
 """
@@ -8,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import os
 import sys
 import time
@@ -26,7 +27,7 @@ from musterpoint.core.diagnosis.flight_records import last_collective, waits_in
 from musterpoint.core.diagnosis.standstill import LongCalls, got_on, position
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.supervise.events import Broken
-from musterpoint.core.supervise.watcher import Watched, Watcher
+from musterpoint.core.supervise.watcher import UNASKED_SECONDS, Watched, Watcher
 from musterpoint.core.supervise.watchers.flight_dumps import keep_record
 from musterpoint.embedded.programs.registry import SAMPLER, Texts
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 WINDOW_SECONDS = 10.0
 """Between the two looks at the ranks; less where the stall timeout is shorter."""
+IDLE_SECONDS = 60.0
+"""For which no rank may have used a processor before ranks are looked at that nobody asked to be watched."""
 LOOK_SECONDS = 600.0
 """For a look at all ranks of a host: py-spy takes seconds for each, and a process may be stuck in the kernel."""
 STACKS = "stacks.txt"
@@ -49,23 +52,23 @@ class StallWatch(Watcher):
         context, rules = watched.context, watched.rules
         self._context, self._peers = context, watched.peers
         self._processes, self._roster = watched.processes, watched.roster
-        self._seconds = rules.stall_timeout or math.inf
-        self._ends, self._emit = rules.stall_ends, watched.emit
+        self._asked = rules.stall_timeout is not None
+        self._seconds = rules.stall_timeout or UNASKED_SECONDS
+        self._ends, self._emit = self._asked and rules.stall_ends, watched.emit
         self._quiet = self._closed = False
-        self._since = self._began = time.monotonic()
+        self._began = time.monotonic()
+        self._since = self._began if self._asked else 0.0
         self._facts: dict[str, Any] = {}
         self._records: dict[str, bytes] = {}
         self._said = ""
-        self._looked_at = math.inf
+        self._looked_at = float("inf")
         self._places: tuple[Position, ...] = ()
         self._looks = 0
         self._calls = LongCalls()
         self._sampler: Sidecar | None = None
         self._texts = Texts()
-        self._timer: Timer | None = None
+        self._timer = context.loop.call_later(self._seconds if self._asked else 0.0, self._check)
         self._look_timer: Timer | None = None
-        if rules.stall_timeout is not None:
-            self._timer = context.loop.call_later(self._seconds, self._check)
 
     @property
     def _silent_for(self) -> float:
@@ -97,6 +100,7 @@ class StallWatch(Watcher):
         py_spy = executables.find("py-spy", environ) or executables.find("py-spy", {"PATH": own}) or "-"
         request = {
             "seconds": min(WINDOW_SECONDS, self._seconds),
+            "idle": 0.0 if self._asked else IDLE_SECONDS,
             "ranks": ranks,
             "py_spy": py_spy,
             "gpus": self._texts.path("gpu_activity"),
@@ -130,6 +134,9 @@ class StallWatch(Watcher):
         try:
             with open(result, encoding="utf-8") as file:
                 self._facts = json.load(file)
+            if not self._facts:  # a rank here has used a processor
+                self._answer(None)
+                return
         except (OSError, ValueError):
             said = f": {complaint[-1]}" if complaint else ""
             self._context.say(f"warning: what reads the stacks of the ranks has ended with {code}{said}")
@@ -161,10 +168,13 @@ class StallWatch(Watcher):
             self._places = ()
             return
         positions = [*event.positions, *self._ended(event.positions)]
-        silence = f"no output of any rank for {self._seconds:g} s"
+        idle = "" if self._asked else f", and none has used a processor for {IDLE_SECONDS:g} s"
+        silence = f"no output of any rank for {self._seconds:g} s{idle}"
         places = standstill.place_of(event.positions)
         self._places, self._looks = places, self._looks + 1 if places == self._places else 1
         if not standstill.stands_still(event.positions, self._looks):
+            if not self._asked:
+                return
             self._say_once(f"{silence}; {standstill.busy_sentence(event.positions)}, busy: the job goes on")
             return
         found = standstill.stall(positions)
@@ -217,7 +227,10 @@ class StallWatch(Watcher):
 
     def stalled(self, event: Stalled) -> None:
         """Says that the job stands still, and keeps the stacks of the ranks here."""
-        if not self._ends:
+        if not self._asked:
+            self._context.say(f"{event.sentence}; the job goes on: --stall-timeout SECONDS ends one that stands still")
+            self._timer.cancel()  # once is enough
+        elif not self._ends:
             self._context.say(f"the job stands still: {event.sentence}; it goes on (--on-stall dump)")
         if not self._facts:
             return
@@ -253,8 +266,7 @@ class StallWatch(Watcher):
 
     def close(self) -> None:
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         if self._look_timer is not None:
             self._look_timer.cancel()
         self._texts.close()

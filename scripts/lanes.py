@@ -240,6 +240,7 @@ ROWS = (
     Row("unit/smdistributed/test_generated", "fuzz"),
     Row("contract/", "contract", ("peer", "s3", "sdk-v3")),
     Row("docs/", "pages", ("kubernetes",)),
+    Row("docs/test_printed_commands", quick=True),
     Row("faults/", "faults", ("openmpi4", "mpi", "deepspeed", "horovod-gloo", "tensorflow"), limit=1200),
     Row("faults/test_containers", "images", ("images",), limit=1200),
     Row("faults/test_tables"),

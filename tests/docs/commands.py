@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
-from contextlib import redirect_stdout
-from io import StringIO
+from importlib import import_module
 from typing import Iterator
 
 from musterpoint.base.errors import UsageError
-from musterpoint.cli import check, env, launch, local_options, main, plan, torchrun
-from musterpoint.cli.options import has_option, read, split
+from musterpoint.cli import env, launch, local_options, main, plan, torchrun
+from musterpoint.cli.options import Parser, has_option, read, split
 from musterpoint.cli.torchrun_flags import read as read_torchrun
 
 ENDS = {";", "&&", "||", "|", "&", "done", "do", ")"}
 HERE_DOCUMENT = re.compile(r"<<'?(\w+)'?\n.*?\n\1\n", re.DOTALL)
+QUOTED = re.compile(r'"\$\(((?:docker exec \S+ )?muster [^)]*)\)"')
+"""A command whose output is one word of another."""
 
 
 def commands(text: str) -> Iterator[list[str]]:
     """The words behind each ``muster`` of a shell text. What the shell would put in stands as 1."""
     text = HERE_DOCUMENT.sub("\n", text).replace("\\\n", " ")
+    text = QUOTED.sub(r"\n\1\n", text)
     for line in joined(text):
         words = shlex.split(line, comments=True)
         for at, word in enumerate(words):
@@ -52,7 +55,7 @@ def parse(words: list[str]) -> None:
         return
     if name not in main.COMMANDS:
         raise UsageError(f"muster {name}: no such command")
-    if "--help" in rest:
+    if {"-h", "--help"} & {*rest}:
         return
     if name == "local" or (name == "plan" and (has_option("--hosts", rest) or has_option("-f", rest))):
         parser = local_options.parser()
@@ -69,15 +72,14 @@ def parse(words: list[str]) -> None:
         read({"launch": launch, "plan": plan}[name]._parser, rest)  # type: ignore[attr-defined]
     elif name == "env":
         read(env._parser, rest)
-    elif name == "check":
-        check._parser().parse_args(rest)
     else:
-        page = StringIO()
-        with redirect_stdout(page):
-            try:
-                main.main([name, "--help"], {})
-            except SystemExit:
-                pass
-        for word in rest:
-            if word.startswith("-") and word.partition("=")[0] not in page.getvalue():
-                raise UsageError(f"muster {name}: no option {word}")
+        own = [each for each in parsers(name) if each.prog.split()[1:] == words[: len(each.prog.split()) - 1]]
+        longest = max(own, key=lambda each: len(each.prog))  # muster serve lose, not muster serve
+        longest.parse_args(words[len(longest.prog.split()) - 1 :])
+
+
+@functools.cache
+def parsers(name: str) -> tuple[Parser, ...]:
+    """Every parser of a command."""
+    found: tuple[Parser, ...] = import_module(main.COMMANDS[name].module).parsers()
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -12,17 +13,63 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from . import commands
 from .blocks import ROOT, Block
 
 CONSTRAINTS = ROOT / "scripts" / "constraints.txt"
 PIP = re.compile(r"^pip install (.+)$", re.MULTILINE)
 OURS = "musterpoint"
+BROUGHT = ("musterpoint", "smdistributed")
+"""The modules that come with musterpoint."""
+DISTRIBUTIONS = {"sklearn": "scikit-learn"}
+"""Modules, and the package of each that has another name."""
 
 
 def packages(above: list[Block]) -> tuple[str, ...]:
     """What the ``pip install`` lines of these blocks name beside musterpoint itself."""
     words = [word for block in above for line in PIP.findall(block.text) for word in shlex.split(line, comments=True)]
     return tuple(sorted({word for word in words if word != "." and not word.startswith("-") and "/" not in word}))
+
+
+def unnamed(block: Block, above: list[Block]) -> set[str]:
+    """The packages that examples of ``block`` import, and that no ``pip install`` line ``above`` it brings."""
+    brought = {Requirement(name).name for name in packages(above)}
+    for name in packages(above):
+        try:
+            brought |= {*closure((name,))}
+        except AssertionError:
+            continue  # a stack of its own has it: its name counts, and not what it needs
+    return {DISTRIBUTIONS.get(module, module) for module in imports(examples(block.text))} - brought
+
+
+def examples(text: str) -> set[Path]:
+    """The Python files of the checkout's examples that the commands of ``text`` run, not only plan."""
+    found: set[Path] = set()
+    for words in commands.commands(text):
+        if words[0] != "plan":
+            named = [ROOT / each for word in words for each in re.findall(r"[\w./-]+\.py\b", word)]
+            folders = {file.parent for file in named if file.is_relative_to(ROOT / "examples")}
+            found |= {folder / file.name for file in named for folder in folders if (folder / file.name).exists()}
+    return found
+
+
+def imports(programs: set[Path]) -> set[str]:
+    """The modules that ``programs`` and the files beside them import, without Python's own and ours."""
+    found, seen = set(), set(programs)
+    waiting = sorted(programs)
+    while waiting:
+        program = waiting.pop()
+        for node in ast.walk(ast.parse(program.read_text(encoding="utf-8"))):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for module in (name.partition(".")[0] for name in names):
+                beside = program.with_name(f"{module}.py")
+                if not beside.exists():
+                    found.add(module)
+                elif beside not in seen:
+                    seen.add(beside)
+                    waiting.append(beside)
+    return found - sys.stdlib_module_names - {*BROUGHT}
 
 
 def closure(names: tuple[str, ...]) -> dict[str, Distribution]:

@@ -18,6 +18,7 @@ from musterpoint.local.words import read_job_file
 
 from . import commands
 from .blocks import LANGUAGES, READER, ROOT, Block, blocks
+from .fresh import unnamed
 
 BLOCKS = blocks()
 OF_THE_CHECKOUT = re.compile(r"(?<![\w/$.}-])((?:examples|scripts|docker|container|docs)/[\w./-]*\w)")
@@ -50,6 +51,13 @@ def test_shell_blocks_are_sound(block: Block) -> None:
         commands.parse(words)
     for name in OF_THE_CHECKOUT.findall(block.text):
         assert (ROOT / name).exists() or name in MADE, f"{name} is named, and there is none"
+
+
+@by_place([block for block in of("sh") if "examples/" in block.text])
+def test_a_page_names_the_packages_of_the_examples_that_it_runs(block: Block) -> None:
+    """Also where another test runs them, or none: in an environment that may have more than the page says."""
+    above = BLOCKS[: BLOCKS.index(block)]
+    assert unnamed(block, [each for each in above if each.page == block.page]) == set()
 
 
 @by_place(of("python"))

@@ -128,6 +128,14 @@ def missing(shown: str, printed: str) -> list[str]:
     ]
 
 
+def reports(page: Path, jobs: Path) -> list[str]:
+    """The page's commands in a sentence or a table that show a job which its blocks have left."""
+    left = {path.name for path in jobs.glob("*") if path.is_dir()}
+    found = set(re.findall(r"`muster report muster-jobs/([\w-]+)`", page.read_text(encoding="utf-8")))
+    named = left & found or (left if found & {"NAME", "JOB"} and len(left) == 1 else set())
+    return [f"muster report muster-jobs/{name}" for name in sorted(named)]
+
+
 @pytest.mark.parametrize("story", once(stories()), ids=lambda story: story.place)
 def test_blocks_run(
     story: Story, tmp_path: Path, environ: dict[str, str], environments: functools.partial[Path]
@@ -163,3 +171,9 @@ def test_blocks_run(
                 f"{output.place} shows {missing(output.text, chr(10).join(printed))}; printed was:\n"
                 + "\n".join(printed)
             )
+        named = re.findall(r"\bmuster report \S*muster-jobs/[\w.-]+", "\n".join(printed))
+        for command in {*named, *reports(ROOT / step.blocks[0].page, here / "muster-jobs")}:
+            done = subprocess.run(
+                ["bash", "-c", command], cwd=here, env=env, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"

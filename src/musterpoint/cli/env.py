@@ -162,7 +162,11 @@ def _parser(prefix: str) -> Parser:
         usage="muster env [--format FORMAT] [options] [--] [PROGRAM [ARGS...]]",
     )
     parser.add_argument(
-        prefix + "format", **one_of(prefix + "format", tuple(FORMATS)), default="text", help="how to write them [text]"
+        prefix + "format",
+        dest="format",
+        **one_of(prefix + "format", tuple(FORMATS)),
+        default="text",
+        help="how to write them [text]",
     )
     add_options(parser, prefix=prefix)
     return parser

@@ -60,9 +60,9 @@ def flags_taken(flags: Parser | None = None) -> dict[str, bool]:
     return {flag: bool(flags.takes_value(flag)) for flag in flags.flags if flag.startswith("--") and flag != "--help"}
 
 
-def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE) -> Parser:
+def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE, examples: str = EXAMPLES) -> Parser:
     """The options of a local job, for ``muster local`` and for ``muster plan --hosts N``."""
-    parser = Parser(prog, about, EXAMPLES.replace("muster local", prog), usage=usage)
+    parser = Parser(prog, about, examples, usage=usage)
     add = parser.add_argument
     add(
         "-f",

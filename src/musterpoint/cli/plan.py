@@ -31,6 +31,7 @@ examples:
   muster plan
   muster plan --host algo-2 --json
   muster plan --hosts 2 --slots 4 train.py --epochs 3
+  muster plan -f job.toml
 """
 
 
@@ -57,7 +58,7 @@ def _run_local(argv: Sequence[str], environ: Mapping[str, str]) -> int | None:
         raise UsageError(
             "muster plan --hosts: local jobs are not part of the one-file launcher; they need the installed package"
         ) from None
-    flags = parser("muster plan", ABOUT, USAGE)
+    flags = parser("muster plan", ABOUT, USAGE, EXAMPLES)
     _add_own(flags)
     command = split(flags, argv)
     if not has_option(HOSTS, command.head) and not has_option("-f", command.head):
@@ -90,17 +91,18 @@ def parsers() -> tuple[Parser, ...]:
     """The options, for completion: those of this command, and of local jobs."""
     from musterpoint.cli.local_options import parser
 
-    return _parser("--"), parser("muster plan", ABOUT, USAGE)
+    return _parser("--"), parser("muster plan", ABOUT, USAGE, EXAMPLES)
 
 
 def _parser(prefix: str) -> Parser:
     parser = Parser("muster plan", ABOUT, EXAMPLES, usage=USAGE)
     _add_own(parser, prefix)
-    parser.add_argument(prefix + "json", action="store_true", help="as JSON, for programs")
+    parser.add_argument(prefix + "json", dest="json", action="store_true", help="as JSON, for programs")
     add_options(parser, prefix=prefix)
     return parser
 
 
 def _add_own(parser: argparse.ArgumentParser, prefix: str = "--") -> None:
-    parser.add_argument(prefix + "host", default="", metavar="NAME", help="show this host only [all]")
-    parser.add_argument(prefix + "all", action="store_true", help="every host whole, and the platform's variables")
+    add = parser.add_argument
+    add(prefix + "host", dest="host", default="", metavar="NAME", help="show this host only [all]")
+    add(prefix + "all", dest="all", action="store_true", help="every host whole, and the platform's variables")

@@ -58,6 +58,11 @@ def never_met(host: str, world: int, meeting: Meeting, context: DiagnosisContext
 
 def worlds_of_one(host: str, world: int, meeting: Meeting) -> str:
     """What happened where the ranks of one world never met, and what makes them meet."""
+    if meeting.apart:
+        return (
+            f"torch.distributed connected processes of {host}, and none of them with another of the {world} hosts: "
+            f"each host trains a model of its own; {meeting.advice}"
+        )
     return (
         f"none of the {world} ranks connected to port {meeting.port} of {host}, where they were to meet: each ran "
         f"alone, as a world of one; {meeting.advice}"

@@ -86,6 +86,7 @@ class Meeting(NamedTuple):
     modules: Python modules that a program imports whose ranks are to meet; one that has neither isn't warned about.
     advice: what makes ranks meet, for the message.
     program: the program's file, or its module's name with slashes; empty where it isn't one of Python's.
+    apart: the hosts' programs may be independent: only a world that was seen on this host alone is warned about.
     """
 
     port: int
@@ -95,6 +96,7 @@ class Meeting(NamedTuple):
     modules: tuple[str, ...]
     advice: str
     program: str = ""
+    apart: bool = False
 
 
 class PlannedFile(NamedTuple):
@@ -311,7 +313,13 @@ _PLAN_TYPES: dict[str, tuple[type, ...]] = {
     "expands": (bool,),
     "temporary": _TEXT,
 }
-_MEETING_TYPES: dict[str, tuple[type, ...]] = {"port": _COUNT, "required": (bool,), "library": _TEXT, "advice": _TEXT}
+_MEETING_TYPES: dict[str, tuple[type, ...]] = {
+    "port": _COUNT,
+    "required": (bool,),
+    "library": _TEXT,
+    "advice": _TEXT,
+    "apart": (bool,),
+}
 _PROCESS_TYPES: dict[str, tuple[type, ...]] = {
     "name": _TEXT,
     "cwd": _TEXT,

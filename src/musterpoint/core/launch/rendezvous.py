@@ -14,6 +14,11 @@ ADVICE = (
     "job's, accelerate and Hugging Face's Trainer call it on CPUs only with ACCELERATE_USE_CPU=true or use_cpu=True"
 )
 
+SPANNING = (
+    "--launcher torchrun, or the distribution torch_distributed, starts one world on all hosts; a torchrun in the "
+    "program needs --nnodes=$NNODES --node-rank=$NODE_RANK --master-addr=$MASTER_ADDR --master-port=$MASTER_PORT"
+)
+
 
 def rendezvous(inputs: LaunchInputs, required: bool = False) -> Meeting | None:
     """Where the ranks of torch.distributed meet: None but on the leader of several ranks."""
@@ -26,6 +31,12 @@ def rendezvous(inputs: LaunchInputs, required: bool = False) -> Meeting | None:
     others = tuple(seat.address for seat in roster.group if seat.name != roster.me)
     own = "; ranks that are to run on their own are --launcher ranks" if required else ""
     return Meeting(port, others, required, LIBRARY, MODULES, ADVICE + own, _program(inputs))
+
+
+def of_independent(inputs: LaunchInputs) -> Meeting | None:
+    """Where the programs of several hosts meet if they are one world after all, at a port of their own."""
+    made = rendezvous(inputs) if inputs.hosts > 1 else None
+    return made and made._replace(port=0, modules=(), advice=SPANNING, apart=True)
 
 
 def of_tensorflow(inputs: LaunchInputs, port: int) -> Meeting | None:

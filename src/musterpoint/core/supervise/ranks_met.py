@@ -84,6 +84,8 @@ class MeetingWatch:
             return
         found = [row for row in rows(self._proc) if row.ends not in self._before]
         at_port = [row for row in found if row.local.endswith(self._port) or row.remote.endswith(self._port)]
+        if self._meeting.apart:  # what meets at no port of ours is known by the hosts
+            at_port = [row for row in found if row.remote.rpartition(":")[0] in self._hosts]
         self.met = any(row.state in CLOSING for row in at_port) or self._has_connection(found)
         if self.met:
             self._context.record("ranks-met", port=self._meeting.port)
@@ -92,13 +94,16 @@ class MeetingWatch:
     def _has_connection(self, found: list[Tcp]) -> bool:
         """Whether a rank has a connection to the port, to another host, or to another rank of this host."""
         owners: dict[str, int] = {}
+        uses = False
         pids = list(self._pids())
         for pid, below in tree.descendants_of(pids, self._proc).items() if pids else ():
             for each in (pid, *(stat.pid for stat in below)):
                 owners.update(dict.fromkeys(_inodes(each, self._proc), pid))
-                self._uses_library = self._uses_library or _maps(each, self._meeting.library, self._proc)
+                uses = uses or _maps(each, self._meeting.library, self._proc)
         own = [row for row in found if row.inode in owners and row.state == "01"]
         places = {row.local: owners[row.inode] for row in own}
+        is_world = not self._meeting.apart or any(row.remote in places for row in own)
+        self._uses_library = self._uses_library or (uses and is_world)
         return any(
             row.remote.endswith(self._port)
             or row.remote.rpartition(":")[0] in self._hosts

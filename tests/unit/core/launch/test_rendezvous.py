@@ -26,7 +26,8 @@ MET: list[tuple[str, dict[str, int], dict[str, Any], bool | None]] = [
     ("ranks", TWO, {"modules": frozenset(["horovod"])}, None),
     ("accelerate", TWO, {"devices": Devices(neuron_cores=2)}, None),
     ("tensorflow", TWO, {"me": "b", "ports": (7777,)}, None),
-    ("script", TWO, {}, None),
+    ("script", TWO, {}, False),
+    ("script", {"a": 2}, {}, None),
     ("deepspeed", TWO, {}, None),
 ]
 
@@ -41,7 +42,8 @@ def test_where_ranks_meet(
         assert made.meeting is None
     else:
         assert made.meeting is not None
-        assert (made.meeting.port, made.meeting.required, made.meeting.hosts) == (7777, required, ("10.0.0.2",))
+        assert (made.meeting.required, made.meeting.hosts) == (required, ("10.0.0.2",))
+        assert made.meeting.port == (0 if made.meeting.apart else 7777)
 
 
 PROXY = {"http_proxy": "http://proxy:3128"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +107,34 @@ def test_connections_of_two_ranks_with_each_other(machine: Machine) -> None:
     assert watch.met
 
 
+WITHIN = [("0100007F:9000", "0100007F:9001", "01", 1), ("0100007F:9001", "0100007F:9000", "01", 2)]
+"""A world of one host: its store, and a rank."""
+TO_HOST = ("02014D0A:9002", "03014D0A:2222", "01", 3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "torch", "warned"),
+    [(WITHIN, True, True), (WITHIN, False, False), ([], True, False), ([*WITHIN, TO_HOST], True, False),
+     ([*WITHIN, (*TO_HOST[:2], "06", 0)], True, False)],
+    ids=["a world of its own", "no torch", "no world", "of several hosts", "that ended"],
+)  # fmt: skip
+def test_programs_that_may_be_independent_are_told_of_worlds_apart(
+    machine: Machine, rows: list[tuple[str, str, str, int]], torch: bool, warned: bool
+) -> None:
+    machine.meeting = machine.meeting._replace(port=0, modules=(), apart=True)
+    watch = machine.watch()
+    machine.table(*rows)
+    for row in rows:
+        machine.owns(510, row[3])
+    if torch:
+        (machine.proc / "510/maps").write_text("7f00-7f01 r-xp 0 0 0 /lib/libtorch_cpu.so\n")
+    watch.look()
+    assert end(watch) is None
+    assert [text.partition(",")[0] for text in machine.said] == [
+        "warning: torch.distributed connected processes of algo-1"
+    ] * warned
+
+
 @pytest.mark.parametrize(
     "remote",
     [
@@ -125,6 +155,30 @@ def test_what_an_earlier_job_left_does_not_count(machine: Machine) -> None:
     watch = machine.watch()
     watch.look()
     assert not watch.met
+
+
+OF_TORCH = """
+import sys, torch.distributed as dist
+dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("world", "warned"), [(OF_TORCH, True), ("import sys, torch\nprint(flush=True)\nsys.stdin.read()", False)]
+)
+def test_a_real_world_of_one_host(machine: Machine, world: str, warned: bool) -> None:
+    meeting = machine.meeting._replace(port=0, modules=(), apart=True)
+    words = [sys.executable, "-c", world]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as rank:
+        watch = MeetingWatch(machine.context, meeting, 2, lambda: [rank.pid])
+        assert rank.stdout is not None and rank.stdout.readline()
+        watch.look()
+        rank.communicate()
+    assert watch.rank_ended(True, last=True) is None
+    assert len(machine.said) == warned
 
 
 def end(watch: MeetingWatch, well: bool = True) -> Failure | None:

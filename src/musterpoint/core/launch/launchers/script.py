@@ -10,13 +10,15 @@ from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.inputs import LaunchInputs, capacity_of
 from musterpoint.core.launch.launcher import Launcher
 from musterpoint.core.launch.plan import LaunchPlan, rank_process
+from musterpoint.core.launch.rendezvous import of_independent
 
 
 def plan_script(inputs: LaunchInputs) -> LaunchPlan:
     """This host's plan: one process. On a host outside the distribution group it lacks the group's variables."""
     rank = _rank(inputs)
     plan = inputs.plan((rank_process(inputs.workspace, rank),), inputs.program_environment(*_meeting_point(inputs)))
-    return plan._replace(local_ranks=1, first_rank=rank)
+    meeting = of_independent(inputs) if inputs.roster.seat.grouped else None
+    return plan._replace(local_ranks=1, first_rank=rank, meeting=meeting)
 
 
 def _rank(inputs: LaunchInputs) -> int:

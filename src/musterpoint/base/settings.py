@@ -67,6 +67,7 @@ class Settings(NamedTuple):
     secret: str = ""
     mpi_options: str = ""
     ray_options: str = ""
+    ray_head_options: str = ""
     tf_port: int | None = None
     tf_hosts: Literal["addresses", "names"] = "addresses"
     tf_roles: str = ""
@@ -281,6 +282,8 @@ OPTIONS: tuple[Option, ...] = (
            "TEXT", unless_given="none"),
     Option("ray_options", "more options for ray start on every host, such as '--include-dashboard=true'", "TEXT",
            unless_given="none", of_some=True),
+    Option("ray_head_options", "the same for the head alone, such as '--num-gpus=0', so that no task runs there; they "
+           "count before those of every host", "TEXT", unless_given="none", of_some=True),
     Option("tf_port", "first port of the TensorFlow servers in TF_CONFIG", "P", readers.port,
            unless_given=f"{TENSORFLOW_PORT} (parameter-server: {PARAMETER_SERVER_PORT}) where it is free, else a free "
            "one", of_some=True),

@@ -91,6 +91,7 @@ _OF_PROGRAMS = frozenset(
         "log_prefix",
         "mpi_options",
         "ray_options",
+        "ray_head_options",
         "tf_port",
         "tf_hosts",
         "tf_roles",

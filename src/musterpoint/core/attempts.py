@@ -114,7 +114,10 @@ def _pump(job: Job, options: Settings, plan: LaunchPlan | None, show_ranks: bool
     ranks = ranks_of(options.log_ranks, plan.first_rank if plan else 0)
     several: Prefix = "rank" if show_ranks and plan is not None and plan.local_ranks > 1 else "none"
     first = plan.first_rank if plan is not None and plan.local_ranks else None
-    output = OutputOptions(options.log_prefix or several, job.current_host, ranks, options.log_dir, first, job.outside)
+    chatter = find(plan.launcher).chatter if plan is not None else None
+    output = OutputOptions(
+        options.log_prefix or several, job.current_host, ranks, options.log_dir, first, job.outside, chatter
+    )
     return Pump(output, streams=plan.local_ranks if plan else 1)
 
 

@@ -91,6 +91,7 @@ class Options(TypedDict, total=False):
     rendezvous: Literal["static", "c10d"]
     mpi_options: str
     ray_options: str
+    ray_head_options: str
     tf_port: int
     tf_hosts: Literal["addresses", "names"]
     tf_roles: str

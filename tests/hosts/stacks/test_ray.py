@@ -87,6 +87,22 @@ def test_a_worker_of_ray_train_that_raises_is_the_reason(  # type: ignore[no-unt
     assert OPEN_NOTE not in log
 
 
+NEEDS = """
+import ray
+ray.init()
+print("asking", flush=True)
+ray.get(ray.remote(num_gpus=1)(print).remote())
+"""
+
+
+def test_a_request_that_no_node_can_meet_is_the_reason(ray) -> None:  # type: ignore[no-untyped-def]
+    """Ray tells of it again and again, which is no output of the program's."""
+    words = ("--stall-timeout", "15", "--backend", "process")
+    ran = ray.run(*JOB, *words, "--ray-head-options", "--num-cpus=1", ray.program(NEEDS))
+    assert ran.code == 74, ran.stderr + ran.stdout
+    assert "no node of Ray's cluster can meet the request of {'CPU': 1.0, 'GPU': 1.0}: ask for less" in ran.reason
+
+
 def test_two_jobs_on_one_machine(ray) -> None:  # type: ignore[no-untyped-def]
     """One (Slurm's) is started again on both hosts, with another cluster, as the raylet of one was killed; the other is
     stopped: its program first.

@@ -74,6 +74,15 @@ _WAITS_FIRST = {"collective": 0, "call": 1, "place": 2, "stopped": 2, "unknown":
 _PLURAL = {"is": "are", "has": "have", "waits": "wait"}
 
 
+_WHY = (
+    (
+        re.compile(r"No available node types can fulfill resource request (\{[^{}]*\})"),
+        "no node of Ray's cluster can meet the request of {0}: ask for less, or give nodes more (--slots)",
+    ),
+)
+"""What a framework prints while it waits for ever (Ray 2.60's autoscaler), and a sentence for people."""
+
+
 class Stall(NamedTuple):
     """The ranks of a job that stands still.
 
@@ -83,6 +92,17 @@ class Stall(NamedTuple):
 
     sentence: str
     suspect: int | None
+
+
+def why(printed: bytes) -> str:
+    """The reason for a wait that a rank's last output names; empty: none."""
+    text = printed.decode("utf-8", "replace")
+    said = (
+        sentence.format(*found[-1])
+        for row, sentence in _WHY
+        if (found := [each.groups() for each in row.finditer(text)])
+    )
+    return next(said, "")
 
 
 def position(rank: int, facts: Mapping[str, Any]) -> Position:

@@ -3,6 +3,7 @@
 :mod:`musterpoint.core.launch.table` finds the object by its name; no other code compares the name.
 """
 
+import re
 import sys
 from typing import TYPE_CHECKING, Any, Callable, Collection, Iterator, Literal, Mapping
 
@@ -197,6 +198,10 @@ class Launcher(NamedTuple):
     """How many words of ours its plan (of ``LaunchInputs``) puts between Python and the script's or module's name."""
     startup: tuple[str, ...] = ()
     """Tasks that run when a rank's Python starts (:mod:`musterpoint.embedded.startup`)."""
+
+    # what its ranks print
+    chatter: re.Pattern[bytes] | None = None
+    """Whole lines of the framework's own that come again and again while nothing goes on; they end no silence."""
 
     # when the job is over
     afterwards: Callable[[Paths], str] | None = None

@@ -15,7 +15,7 @@ import signal
 import time
 from contextlib import nullcontext
 from threading import Lock, Thread
-from typing import Callable
+from typing import Callable, Iterable
 
 from musterpoint.base.loop import READ, Loop, Timer
 from musterpoint.core.processes.streams import (
@@ -49,7 +49,8 @@ class Pump:
 
     ``out_fd`` and ``err_fd`` are our stdout and stderr. ``streams`` is how many pipes are expected, for their size.
 
-    ``last_output`` is the monotonic time at which the last byte of any process came in. ``launcher_last``: the last
+    ``last_output`` is the monotonic time at which the last byte of any process came in that was no chatter.
+    ``launcher_last``: the last
     output was a launcher's or a service's.
 
     Raises:
@@ -62,6 +63,7 @@ class Pump:
         self._outlets = Outlets(out_fd, err_fd, options, self._warn)
         self._err = self._outlets.err
         self._pipe_size = pipe_size(streams)
+        self._chatter = options.chatter
         self._streams: dict[int, Stream] = {}
         self._tails: dict[tuple[int | None, str, Label], Stream] = {}
         self._messages: list[bytes] = []
@@ -81,12 +83,12 @@ class Pump:
     def open(self, rank: int | None, name: str = "") -> tuple[int, int]:
         """Makes the pipes of a process; returns the write ends for its stdout and stderr.
 
-        Both are the same descriptor where our stdout and stderr are the same file. Neither is inheritable; the caller
-        closes them after the spawn. May be called at any time. ``rank`` and ``name`` together identify a process: a
-        rank that is a launcher starts ranks of the same numbers.
+        Both are the same descriptor where our stdout and stderr are the same file, and no prefix tells them apart.
+        Neither is inheritable; the caller closes them after the spawn. May be called at any time. ``rank`` and ``name``
+        together identify a process: a rank that is a launcher starts ranks of the same numbers.
         """
         out_sink, err_sink = self._outlets.of(rank)
-        if out_sink is err_sink:
+        if out_sink is err_sink and not self._outlets.tells_streams(rank):
             end = self._pipe(rank, name, "both", SIZE)
             return end, end
         out = self._pipe(rank, name, "stdout", SIZE // 2)
@@ -259,9 +261,10 @@ class Pump:
                     return False
                 stream.tail.feed(self._view[:count])
         now = time.monotonic()
-        if now - self.last_output > self._silence[1]:
-            self._silence = (self.last_output, now - self.last_output)
-        self.last_output = now
+        if not self._is_chatter(read_ahead or [self._view[:count]]):
+            if now - self.last_output > self._silence[1]:
+                self._silence = (self.last_output, now - self.last_output)
+            self.last_output = now
         if not stream.first_at and (read_ahead or count):
             stream.first_at = time.time()
         if read_ahead:
@@ -273,6 +276,9 @@ class Pump:
             self._close(stream)
             return False
         return True
+
+    def _is_chatter(self, parts: Iterable[Bytes]) -> bool:
+        return self._chatter is not None and all(self._chatter.fullmatch(part) for part in parts)
 
     def _forward(self, stream: Stream, data: memoryview, end: int) -> None:
         """Writes what may be written of ``data``, whose first ``end`` bytes are whole lines."""

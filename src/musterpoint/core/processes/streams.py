@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import select
 import stat
 from typing import Callable, Collection, Literal, Union
@@ -204,7 +205,8 @@ class OutputOptions(NamedTuple):
     ``prefix`` is what stands before each line. ``host`` is this host's name in it. ``log_ranks`` are the global ranks
     whose output is forwarded (None: all); that of a process without a rank always is. ``log_dir`` (empty: none) gets
     one file per process; that of ``first_rank``, the first of this host, is locked against other jobs. ``outside``: the
-    name of the program of a host outside the group, which is no rank.
+    name of the program of a host outside the group, which is no rank. ``chatter``: lines of a framework's own, which
+    come again and again while nothing goes on, and so end no silence.
     """
 
     prefix: Prefix = "none"
@@ -213,6 +215,7 @@ class OutputOptions(NamedTuple):
     log_dir: str = ""
     first_rank: int | None = None
     outside: str = ""
+    chatter: re.Pattern[bytes] | None = None
 
 
 FORWARD_ALL = OutputOptions()
@@ -271,6 +274,10 @@ class Outlets:
     def of(self, rank: int | None) -> tuple[Sink, Sink]:
         """Where a process's stdout and stderr go; twice the same sink where they are the same file."""
         return (self.out, self.err) if rank is None else self._own.get(rank, (self.out, self.err))
+
+    def tells_streams(self, rank: int | None) -> bool:
+        """Whether the prefix of a rank's lines says which of its descriptors they came from."""
+        return self._options.prefix == "mpi" and rank is not None
 
     def stream(self, fd: int, rank: int | None, name: str, label: Label, tail_size: int) -> Stream:
         """The stream out of the pipe ``fd`` of a process."""

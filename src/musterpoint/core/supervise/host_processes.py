@@ -339,6 +339,10 @@ class HostProcesses:
         """What the rank with this global number has raised, if it still runs; empty: nothing."""
         return self._ranks.raised(number)
 
+    def printed(self, number: int) -> bytes:
+        """See :meth:`Ranks.printed`."""
+        return self._ranks.printed(number)
+
     def raised_aside(self, number: int) -> str:
         """See :meth:`Ranks.raised_aside`."""
         return self._ranks.raised_aside(number)

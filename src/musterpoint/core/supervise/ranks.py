@@ -372,6 +372,11 @@ class Ranks:
             self._will_fail(rank, rank.still_below)
         return rank.foreseen.reason.partition("\n")[0] if rank.foreseen is not None else ""
 
+    def printed(self, number: int) -> bytes:
+        """The end of what the rank with this global number has printed."""
+        rank = self._of_number(number)
+        return b"\n".join(self._tails_of(rank)) if rank is not None else b""
+
     def raised_aside(self, number: int) -> str:
         """The exception that ended a thread or a child of the rank with this global number, if it still runs."""
         rank = self._of_number(number)

@@ -154,10 +154,17 @@ def test_options_of_the_users(ray: Planner) -> None:
     assert flags(ray(modules=frozenset({"grpc"})))["--ray-client-server-port"] == "20009"
 
 
+def test_options_of_the_head_alone(ray: Planner) -> None:
+    both = {"ray_options": "--num-cpus=4 --labels zone=a", "ray_head_options": "--num-cpus=0 --resources {}"}
+    head, worker = flags(ray(**both)), flags(ray("algo-2", **both))
+    assert (head["--num-cpus"], head["--resources"], head["--labels"]) == ("0", "{}", "zone=a")
+    assert worker["--num-cpus"] == "4" and "--resources" not in worker
+
+
 @pytest.mark.parametrize("text", ["num-cpus=4", "--num-cpus=4 5", "'--open", *(f"--{name} x" for name in OURS)])
 def test_other_options_are_refused_by_name(text: str) -> None:
-    with pytest.raises(UsageError, match="--ray-options"):
-        asked(text)
+    with pytest.raises(UsageError, match="--ray-head-options"):
+        asked(text, "--ray-head-options")
 
 
 def test_one_host_and_places(ray: Planner, values: Values) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -298,6 +299,28 @@ def test_a_message_when_all_is_over_begins_a_line_of_its_own(out: Reader) -> Non
     pump.write_message(b"musterpoint: first\n")
     pump.write_message(b"musterpoint: second\n")
     assert out.close() == b"its complaint\n\0\nmusterpoint: first\nmusterpoint: second\n"
+
+
+def test_streams_that_a_prefix_tells_apart_stay_apart(out: Reader) -> None:
+    pump = shared(out, OutputOptions(prefix="mpi", host="algo-1"), streams=2)
+    ends = pump.open(0)
+    for end, label in zip(ends, (b"<stdout>:line\n", b"<stderr>:line\n")):
+        os.write(end, b"line\n")
+        out.wait_for(label)
+    assert finish(pump, out, *ends) == b"[1,mpirank:0,algo-1]<stdout>:line\n[1,mpirank:0,algo-1]<stderr>:line\n"
+
+
+def test_chatter_ends_no_silence(out: Reader) -> None:
+    pump = shared(out, OutputOptions(chatter=re.compile(rb"(?:\(autoscaler [^\n]*\n)+")))
+    end, _ = pump.open(0)
+    began = pump.last_output
+    os.write(end, b"(autoscaler +6s) Tip\n(autoscaler +41s) Error\n")
+    out.wait_for(b"Error\n")
+    assert pump.last_output == began
+    os.write(end, b"(autoscaler +77s) Error\nstep 1\n")
+    out.wait_for(b"step 1\n")
+    assert pump.last_output > began
+    finish(pump, out, end)
 
 
 @pytest.mark.parametrize("mode", PREFIXED)

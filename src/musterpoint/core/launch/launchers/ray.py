@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 import shlex
 import zlib
 
@@ -69,7 +70,7 @@ OURS: dict[str, str] = {
     "block": "every node is watched",
     "node-ip-address": "every host's address comes from the roll call",
 }
-"""Options of ``ray start`` that ``--ray-options`` can't change, and why."""
+"""Options of ``ray start`` that nobody can change, and why."""
 HEAD_ONLY = (
     "include-dashboard",
     "dashboard-host",
@@ -97,7 +98,7 @@ def plan_ray(inputs: LaunchInputs) -> LaunchPlan:
     """This host's plan: the head and the program, or a worker.
 
     Raises:
-        UsageError: ``--ray-options`` has an option that the plan decides.
+        UsageError: ``--ray-options`` or ``--ray-head-options`` has an option that the plan decides.
     """
     leads = inputs.roster.node_rank == 0
     token, notes = _token(inputs)
@@ -115,6 +116,9 @@ def _settings(inputs: LaunchInputs) -> tuple[EnvSetting, ...]:
         EnvSetting("RAY_USAGE_STATS_ENABLED", "0", "nothing about the job is sent to Ray's makers"),
         EnvSetting(
             "RAY_gcs_rpc_server_reconnect_timeout_s", str(SECONDS_WITHOUT_HEAD), "a node learns in time of a dead head"
+        ),
+        EnvSetting(
+            "RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0", "below `uv run`, too, tasks run in the code that their host has"
         ),
         EnvSetting("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0", "when nodes are stopped, the program has ended"),
     )
@@ -164,7 +168,11 @@ def _folder(inputs: LaunchInputs) -> str:
 
 
 def _asked_folder(inputs: LaunchInputs) -> str:
-    return next((flag.value or "" for flag in asked(inputs.settings.ray_options) if flag.name == "temp-dir"), "")
+    return next((flag.value or "" for flag in _asked(inputs) if flag.name == "temp-dir"), "")
+
+
+def _asked(inputs: LaunchInputs) -> tuple[Flag, ...]:
+    return asked(inputs.settings.ray_options, "--ray-options")
 
 
 def _driver(inputs: LaunchInputs) -> ProcessPlan:
@@ -188,9 +196,11 @@ def _driver(inputs: LaunchInputs) -> ProcessPlan:
 def _node(inputs: LaunchInputs, leads: bool) -> ProcessPlan:
     """This host's node of the cluster."""
     flags = {flag.name: flag for flag in (*_place(inputs, leads), *_capacity(inputs), *_port_flags(inputs, leads))}
-    for flag in asked(inputs.settings.ray_options):
+    for flag in _asked(inputs):
         if leads or flag.name not in HEAD_ONLY:
             flags[flag.name] = flag
+    for flag in asked(inputs.settings.ray_head_options, "--ray-head-options") if leads else ():
+        flags[flag.name] = flag
     return ProcessPlan(
         "service",
         "Ray's head" if leads else "Ray's worker",
@@ -261,8 +271,8 @@ def _port_flags(inputs: LaunchInputs, leads: bool) -> tuple[Flag, ...]:
     return tuple(Flag(f"{name}-port", str(_port(inputs, name)), "free on this host") for name in names)
 
 
-def asked(text: str) -> tuple[Flag, ...]:
-    """The options in ``--ray-options``.
+def asked(text: str, option: str) -> tuple[Flag, ...]:
+    """The options of ``ray start`` in ``text``, which was given as ``option``.
 
     Raises:
         UsageError: the text isn't a list of options, or one of them is the plan's.
@@ -270,19 +280,19 @@ def asked(text: str) -> tuple[Flag, ...]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise UsageError(f"--ray-options={text!r}: {str(error).lower()}; expected options of ray start") from None
+        raise UsageError(f"{option}={text!r}: {str(error).lower()}; expected options of ray start") from None
     flags: list[Flag] = []
     for word in words:
         if word.startswith("--") and len(word) > 2:
             name, equals, value = word[2:].partition("=")
-            flags.append(Flag(name, value if equals else None, "--ray-options"))
+            flags.append(Flag(name, value if equals else None, option))
         elif flags and flags[-1].value is None:
             flags[-1] = flags[-1]._replace(value=word)
         else:
-            raise UsageError(f"--ray-options={text!r}: {word!r} is no option of ray start, which begin with --")
+            raise UsageError(f"{option}={text!r}: {word!r} is no option of ray start, which begin with --")
     for flag in flags:
         if flag.name in OURS:
-            raise UsageError(f"--ray-options: --{flag.name} can't be given: {OURS[flag.name]}")
+            raise UsageError(f"{option}: --{flag.name} can't be given: {OURS[flag.name]}")
     return tuple(flags)
 
 
@@ -317,6 +327,7 @@ LAUNCHER = Launcher(
     uses=("grpc",),
     survey=_survey,
     ports=_ports,
-    reads=("slots", "ray_options"),
+    reads=("slots", "ray_options", "ray_head_options"),
+    chatter=re.compile(rb"(?:(?:\x1b\[\d+m)*\((?:autoscaler|raylet|pid=gcs_server)[ ,)][^\n]*\n)+"),
     hides=(Hidden((*IDENTITY, "RAY_ADDRESS"), MISLEADING),),
 )

@@ -179,7 +179,9 @@ class StallWatch(Watcher):
             return
         found = standstill.stall(positions)
         raised = min((one for one in event.positions if one.raised), default=None)
-        self._stall(f"{silence}: {found.sentence}", found.suspect, raised)
+        printed = b"\n".join(map(self._processes.printed, self._processes.live_ranks))
+        sentence = "; ".join(filter(None, (found.sentence, standstill.why(printed))))
+        self._stall(f"{silence}: {sentence}", found.suspect, raised)
 
     def _stall(self, sentence: str, suspect: int | None, raised: Position | None = None) -> None:
         """The job stands still: all hosts are told, and it ends or not. ``raised``: a rank that may be the cause."""

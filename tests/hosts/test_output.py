@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -176,6 +177,22 @@ def test_a_launcher_and_then_a_failure_of_the_script_itself(train) -> None:  # t
     train.program(f"{command} || exit\n{train.python} -c 'raise LookupError(\"afterwards\")'\n", "run.sh")
     assert train.run().returncode == 1
     assert train.reason.startswith("LookupError: afterwards\n")
+
+
+@pytest.mark.parametrize("cut", ["stdout", "stderr", "both"])
+def test_output_that_a_limit_of_files_cuts_is_a_warning(train, tmp_path: Path, cut: str) -> None:  # type: ignore[no-untyped-def]
+    """Once, in the log that is left and in outcome.json; the code is the program's."""
+    stream = "stderr" if cut == "stderr" else "stdout"
+    train.program(f"import sys\nfor number in range(9000):\n    print(number, file=sys.{stream})\nsys.exit(5)\n")
+    with open(tmp_path / "log", "wb") as log:
+        to = {"stdout": {"stdout": log}, "stderr": {"stderr": log}, "both": {"stdout": log, "stderr": log}}[cut]
+        process = train.start("sh", "-c", 'ulimit -f 32 && exec "$@"', "sh", **to)
+        said, complained = process.communicate(timeout=500)
+    assert process.returncode == 5
+    warning = f"{stream}: File too large; output is missing there"
+    assert json.loads((train.base / "output/outcome.json").read_text())["warnings"] == [warning]
+    left = (said if cut == "stderr" else complained) or b""
+    assert left.decode().count(f"musterpoint: warning: {warning}\n") == (cut != "both")
 
 
 def full(folder: Path) -> None:

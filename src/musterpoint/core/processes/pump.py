@@ -22,6 +22,7 @@ from musterpoint.core.processes.streams import (
     FORWARD_ALL,
     LABELS,
     LARGEST_PIPE,
+    STDERR,
     Bytes,
     Label,
     Outlets,
@@ -50,7 +51,7 @@ class Pump:
     ``out_fd`` and ``err_fd`` are our stdout and stderr. ``streams`` is how many pipes are expected, for their size.
 
     ``last_output`` is the monotonic time at which the last byte of any process came in that was no chatter.
-    ``launcher_last``: the last
+    ``missing``: where output got lost, in a sentence each. ``launcher_last``: the last
     output was a launcher's or a service's.
 
     Raises:
@@ -64,6 +65,7 @@ class Pump:
         self._err = self._outlets.err
         self._pipe_size = pipe_size(streams)
         self._chatter = options.chatter
+        self.missing: list[str] = []
         self._streams: dict[int, Stream] = {}
         self._tails: dict[tuple[int | None, str, Label], Stream] = {}
         self._messages: list[bytes] = []
@@ -192,7 +194,12 @@ class Pump:
         return write_end
 
     def _warn(self, error: OSError, path: str) -> None:
-        self.write_message(f"musterpoint: warning: {path}: {error.strerror}; output is missing there\n".encode())
+        self.missing.append(f"{path}: {error.strerror}; output is missing there")
+        line, out = f"musterpoint: warning: {self.missing[-1]}\n".encode(), self._outlets.out
+        if path == STDERR and out is not self._err:
+            out.write(b"\n" if out.mid_line else b"", line)  # the log that is left
+        else:
+            self.write_message(line)
 
     def _tail(self, stream: Stream | None) -> bytes:
         if stream is None:

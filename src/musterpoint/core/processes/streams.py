@@ -19,6 +19,7 @@ Prefix = Literal["none", "rank", "host", "mpi"]
 """``--log-prefix``."""
 Bytes = Union[bytes, memoryview]
 
+STDERR = "stderr"
 _GONE = (errno.EPIPE, errno.EIO, errno.EBADF, errno.ECONNRESET)
 
 
@@ -236,7 +237,7 @@ def _locked(fd: int) -> bool:
 class Outlets:
     """Makes the stream of each pipe, with the sinks it is written to.
 
-    ``warn`` gets each error of a file (or ``stdout``) and its name, once for each.
+    ``warn`` gets each error of a file (or of stdout or stderr) and its name, once for each.
 
     Raises:
         UsageError: ``log_dir`` can't be made, or another job writes there.
@@ -245,7 +246,7 @@ class Outlets:
     def __init__(self, out_fd: int, err_fd: int, options: OutputOptions, warn: Callable[[OSError, str], None]) -> None:
         self.shared = same_file(out_fd, err_fd)
         self.out = Sink(out_fd, lambda error: warn(error, "stdout"))
-        self.err = self.out if self.shared else Sink(err_fd)
+        self.err = self.out if self.shared else Sink(err_fd, lambda error: warn(error, STDERR))
         self._options, self._warn = options, warn
         self._own: dict[int, tuple[Sink, Sink]] = {}
         self._files: dict[str, Sink] = {}

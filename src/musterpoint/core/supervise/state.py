@@ -104,7 +104,7 @@ class Outcome(NamedTuple):
     this host while it was stopping, such as a checkpoint that couldn't be saved. ``attempts``: how often the ranks were
     started; ``no_restart`` says why not again, where they were started more than once. ``cut_off``: a rank of this host
     did not end with 0, also one that was told to end, so that what it was saving may be half. ``warnings``: what ranks
-    that ended with 0 have hidden.
+    that ended with 0 have hidden, and where output is missing.
     """
 
     code: int

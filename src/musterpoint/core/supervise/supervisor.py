@@ -131,7 +131,7 @@ class Supervisor:
         """Prints what ended the job after a launcher's own complaint, or after what ranks said of a stop, so that the
         log ends with the reason.
         """
-        for warning in outcome.warnings:
+        for warning in self._processes.hidden.warnings:
             if warning != self._processes.hidden.told:
                 self._context.say(f"warning: {warning}")
         if outcome.failure is not None and self._pump.launcher_last:
@@ -192,7 +192,7 @@ class Supervisor:
             stopped_at=self._stopped_at,
             spoilt=state.spoilt,
             cut_off=self._processes.cut_off,
-            warnings=tuple(self._processes.hidden.warnings),
+            warnings=(*self._processes.hidden.warnings, *self._pump.missing),
         )
 
     def _record_silence(self) -> None:

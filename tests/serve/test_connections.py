@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import threading
+import urllib.parse
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 
 from musterpoint.serve import server
+from musterpoint.serve.job_run import Relay
 from musterpoint.serve.server import HttpServer
 from musterpoint.serve.settings import Settings
 
@@ -116,3 +119,30 @@ def test_headers_come_in_time_or_never(here: Here, monkeypatch: pytest.MonkeyPat
     over.set()
     sender.join()
     assert len(here.said) == 1
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_a_relay_passes_on_how_a_connection_ends(which: int, is_reset: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        relay = Relay("127.0.0.1", Settings("", port=listening.getsockname()[1]))
+        place = urllib.parse.urlsplit(relay.url)
+        near = socket.create_connection((place.hostname, place.port), 60)
+        far = listening.accept()[0]
+    far.settimeout(60)
+    here, there = (near, far)[:: -1 if which else 1]
+    with here, there:
+        here.sendall(b"asks")
+        if is_reset:
+            assert there.recv(100) == b"asks"
+            here.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            here.close()
+            with pytest.raises(ConnectionResetError):
+                there.recv(1)
+        else:
+            here.shutdown(socket.SHUT_WR)
+            assert there.makefile("rb").read() == b"asks"
+            there.sendall(b"answers")
+            there.close()
+            assert here.makefile("rb").read() == b"answers"
+    relay.close()

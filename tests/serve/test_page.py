@@ -31,7 +31,8 @@ ALGORITHM = {
 BARS_IN_VIEW = """
 const bars = [...document.querySelectorAll("#svg rect[rx='2']")].map(bar => bar.getBoundingClientRect());
 const all = document.documentElement;
-return all.scrollHeight <= innerHeight && bars.length > 2 && bars.every(bar => bar.top >= 0 && bar.bottom <= 500 && bar.left >= 0 && bar.right <= innerWidth);
+return all.scrollHeight <= innerHeight && bars.length > 2
+  && bars.every(bar => bar.top >= 0 && bar.bottom <= 500 && bar.left >= 0 && bar.right <= innerWidth);
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import math
 import os
 import queue
@@ -81,6 +82,7 @@ class RequestHandler(MotoRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = FIRST_SILENCE
     server: HttpServer
+    rfile: io.BufferedReader
 
     def handle_one_request(self) -> None:
         if self.rfile.peek(1):

@@ -263,8 +263,8 @@ class Uploader:
         self.over: Mapping[str, Any] | None = None
         self.why = ""
         self._command, self._environ, self._name, self._folder = command, for_tools(environ), name, folder
-        self._deaths, self._is_lost = 0, False
-        self._lock, self._ends, self._settled = threading.Lock(), threading.Event(), threading.Event()
+        self._deaths, self._lock = 0, threading.Lock()
+        self._settled, self._ends, self._lost = threading.Event(), threading.Event(), threading.Event()
         self._process = self._start()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -286,10 +286,10 @@ class Uploader:
                 with contextlib.suppress(OSError):
                     process.stdin.close()
             self._settled.set()
-            if self.over is not None or self._is_lost or not self._goes_on(code):
+            if self.over is not None or self._lost.is_set() or not self._goes_on(code):
                 return
             with self._lock:
-                if self._is_lost:
+                if self._lost.is_set():
                     return
                 self._process = self._start()
                 if self._ends.is_set():
@@ -328,7 +328,7 @@ class Uploader:
     def lose(self) -> None:
         """Its host is gone, with what hadn't been sent yet."""
         with self._lock:
-            self._is_lost = True
+            self._lost.set()
             self._process.kill()
             self._ends.set()
         self._thread.join()

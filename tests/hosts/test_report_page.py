@@ -74,6 +74,11 @@ def test_the_page_of_a_job(local: Any, browser: Any) -> None:
     run = browser.find_element(By.CSS_SELECTOR, "#svg rect[fill='var(--run)']")
     ActionChains(browser).move_to_element(run).perform()
     assert browser.find_element(By.ID, "tip").text.startswith("ran: ")
+    opened = browser.find_element(By.CSS_SELECTOR, "#events tr.opened")
+    assert "rank 3" in opened.text
+    within = "const row = arguments[0].getBoundingClientRect(), list = scroll.getBoundingClientRect();"
+    within += "return row.top > list.top && row.bottom < list.bottom"
+    assert browser.execute_script(f"const scroll = document.getElementById('scroll'); {within}", opened)
     search = browser.find_element(By.ID, "filter")
     search.send_keys("rank 3 ended")
     assert len(browser.find_elements(By.CSS_SELECTOR, "#events tr")) == 1

@@ -311,6 +311,10 @@ def test_an_image_of_ones_own_without_a_network(muster: Muster, plain: str) -> N
     assert ended.out.count(b" | %d\n" % SOMEBODY) == 2
     assert ended.out.count(b"no way out") == 2, ended
     assert ended.model() == {"algo-1": b"here", "algo-2": b"here"}
+    hosts = [muster.output / "hosts" / name for name in ("algo-1", "algo-2")]
+    assert {each.stat().st_mode & 0o777 for each in hosts} == {0o700}, "nobody else of this machine looks into them"
+    given = [each / name for each in hosts for name in ("ranks", "opt/ml", "opt/ml/model")]
+    assert {(each.stat().st_mode & 0o777, each.stat().st_uid) for each in given} == {(0o700, SOMEBODY)}
 
     muster.output = muster.folder / "flood"
     ended = muster.run("--image", plain, "--env", "FLOOD=1", "code/program.py")

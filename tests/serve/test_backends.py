@@ -6,10 +6,13 @@ import fcntl
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from musterpoint.serve import Server
+from musterpoint.serve.settings import Settings
+from musterpoint.serve.training_request import slots
 
 from .jobs import Account, entry, hosts
 
@@ -36,6 +39,24 @@ def test_two_namespaces_with_as_many_ranks_as_their_type_has_gpus(environ: Mappi
         left = account.archive("out/ranks/output/model.tar.gz")
     assert sorted(map(int, left)) == list(range(8))
     assert [json.loads(left[str(rank)]) for rank in (0, 7)] == [[8, "4", "4", "algo-1"], [8, "4", "4", "algo-2"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "ranks"),
+    [
+        ("ml.m5.xlarge", {}, ()), ("ml.g4dn.12xlarge", {}, ()),
+        ("ml.g4dn.12xlarge", {"Environment": {"MUSTER_LAUNCHER": "script"}}, ()),
+        ("ml.g4dn.12xlarge", {"Environment": {"MUSTER_LAUNCHER": "ranks"}}, (4,)),
+        ("ml.g4dn.12xlarge", {"HyperParameters": {"sagemaker_torch_distributed_enabled": "true"}}, (4,)),
+        ("ml.g4dn.12xlarge", {"HyperParameters": {"sagemaker_torch_distributed_enabled": '"maybe"'}}, ()),
+        ("ml.g4dn.12xlarge", {"HyperParameters": {"sagemaker_parameter_server_enabled": "true"}}, ()),
+    ],
+)  # fmt: skip
+def test_only_who_starts_ranks_is_told_how_many(kind: str, more: Mapping[str, Any], ranks: tuple[int, ...]) -> None:
+    """Who isn't would warn of an option that nobody gave."""
+    request = {**hosts(1, kind), **more}
+    assert slots(Settings("", gpus="as-type"), request) == ranks
+    assert slots(Settings(""), request) == ()
 
 
 @pytest.mark.lane("sdk")

@@ -28,6 +28,13 @@ ALGORITHM = {
     "MetricDefinitions": [{"Name": "loss", "Regex": "loss=([0-9.]+)"}],
 }  # fmt: skip
 
+BARS_IN_VIEW = """
+const bars = [...document.querySelectorAll("#svg rect[rx='2']")].map(bar => bar.getBoundingClientRect());
+const all = document.documentElement;
+return all.scrollHeight <= innerHeight && bars.length > 2
+  && bars.every(bar => bar.top >= 0 && bar.bottom <= 500 && bar.left >= 0 && bar.right <= innerWidth);
+"""
+
 
 def token_of(account: Account) -> str:
     return urllib.parse.parse_qs(urllib.parse.urlsplit(account.server.page).query)["token"][0]
@@ -46,7 +53,8 @@ def test_jobs_are_seen_as_they_run(account: Account, browser: Any) -> None:
     assert token_of(account) not in browser.current_url, "the token doesn't stay in the address"
     account.create("waits", PRINTS, **hosts(2), AlgorithmSpecification=ALGORITHM, Environment={"WAIT": "1"})
     until(browser, "jobs", "waits")
-    browser.find_element(By.CSS_SELECTOR, "#jobs button").click()
+    browser.get(account.server.page)
+    until(browser, "name", "waits")  # the newest is open
     until(browser, "log", "algo-2 | <b>step</b> 19 loss=")
     until(browser, "status", "Training")
     WebDriverWait(browser, 300, 0.1).until(lambda _: len(browser.find_elements(By.CSS_SELECTOR, "polyline.curve")) == 2)
@@ -59,14 +67,28 @@ def test_jobs_are_seen_as_they_run(account: Account, browser: Any) -> None:
     until(browser, "status", "Stopped")
     until(browser, "jobs", "Stopped")
     browser.refresh()
+    until(browser, "name", "waits")
     until(browser, "log", "algo-2 | <b>step</b> 19 loss=")
     shown = text(browser, "log")
     assert shown.index("algo-2 |") < shown.rindex("algo-1 |"), "by time, as it was while the job ran"
     assert "Stopping" in text(browser, "steps")
     browser.switch_to.frame(browser.find_element(By.ID, "report"))
     until(browser, "answers", "The job was stopped")
+    for again in ("theme", "metrics", "reason"):
+        assert not browser.find_element(By.ID, again).is_displayed(), "the page around it has that"
+    dark = "return getComputedStyle(document.body).backgroundColor"
+    before = browser.execute_script(dark)
+    for width in (400, 1200):
+        screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+        WebDriverWait(browser, 300, 0.1).until(lambda _: browser.execute_script(BARS_IN_VIEW))
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     browser.switch_to.default_content()
     browser.find_element(By.ID, "theme").click()
+    assert browser.execute_script(dark) != before
+    browser.switch_to.frame(browser.find_element(By.ID, "report"))
+    assert browser.execute_script(dark) != before, "it has the colours of the page around it"
+    browser.switch_to.default_content()
     browser.set_window_size(520, 1300)
     assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth"), "nothing is cut off"
     browser.set_window_size(1400, 1300)

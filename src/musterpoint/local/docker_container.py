@@ -113,6 +113,21 @@ def prepare(job: LocalJob, host: str, layout: Layout) -> None:
                     pass
 
 
+def user_of(user: str, passwd: str, docker_run: DockerRun) -> int | None:
+    """The user of this machine that a container runs as; None: unknown.
+
+    ``user``: as the image's configuration has it, a number or a name with perhaps a group behind. ``passwd``: the
+    image's.
+    """
+    name = user.partition(":")[0] or "root"
+    rows = [line.split(":") for line in passwd.splitlines()]
+    found = {"root": "0", **{row[0]: row[2] for row in rows if len(row) > 2}}.get(name, name)
+    number = int(found) if found.isdecimal() else None
+    if any("name=rootless" in option for option in docker_run.security):
+        return None if number else os.geteuid()
+    return None if any("name=userns" in option for option in docker_run.security) else number
+
+
 def create_body(
     job: LocalJob, host: str, layout: Layout, env: Mapping[str, str], docker_run: DockerRun
 ) -> dict[str, Any]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import socket
+import tarfile
 from importlib import import_module
 from typing import Any, Iterator, NamedTuple
 
@@ -106,14 +108,27 @@ class Engine:
 
     def has_path(self, container: str, path: str) -> bool:
         """Whether there is something at ``path`` in the container's file system."""
+        stream = self._archive(container, path)
+        if stream is not None:
+            stream.close()
+        return stream is not None
+
+    def read(self, container: str, path: str) -> str:
+        """The text of a file in the container's file system; empty: there is none."""
+        stream = self._archive(container, path)
+        if stream is None:
+            return ""
+        with tarfile.open(fileobj=io.BytesIO(b"".join(_read(stream)))) as tar:
+            file = tar.extractfile(tar.getmembers()[0])
+            return file.read().decode("utf-8", "replace") if file else ""
+
+    def _archive(self, container: str, path: str) -> Any:
         try:
-            stream, _ = self._call("get_archive", container, path)
+            return self._call("get_archive", container, path)[0]
         except EngineError as error:
             if error.status == 404:
-                return False
+                return None
             raise
-        stream.close()
-        return True
 
     def own_container(self) -> OwnContainer | None:
         """The container of this daemon that this process runs in; None: it runs in none."""

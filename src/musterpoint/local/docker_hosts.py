@@ -142,6 +142,8 @@ class DockerHosts:
                     f"--image={image!r}: there is no program `train` on its PATH, and no ENTRYPOINT: install "
                     "musterpoint in it, or put the one-file launcher there (muster bundle -o train)"
                 )
+            passwd = self._engine.read(probe, "/etc/passwd")
+            self._user = docker_container.user_of(str(self._image.get("User") or ""), passwd, self._docker_run)
         finally:
             self._engine.remove(probe)
 
@@ -193,8 +195,7 @@ class DockerHosts:
         self, host: str, argv: Sequence[str], env: Mapping[str, str], stdin: int, output: int
     ) -> RunningContainer:
         docker_container.prepare(self.job, host, self.layout)
-        if self._runs_as_another_user():
-            _let_everybody_write(self.layout.host(host))
+        _give(self.layout, host, self._user)
         body = docker_container.create_body(self.job, host, self.layout, env, self._docker_run)
         identity = self._create(body, self._name(host))
         running = RunningContainer(self._engine.new_connection(), identity, os.dup(output), self._on_end)
@@ -206,15 +207,6 @@ class DockerHosts:
         finally:
             self._started[host] = running
         return running
-
-    def _runs_as_another_user(self) -> bool:
-        """Whether the container's user may not write where this user may."""
-        user = str(self._image.get("User") or "").partition(":")[0]
-        security = self._docker_run.security
-        if user in ("", "0", "root"):
-            return any("name=userns" in option for option in security)
-        remapped = any(name in option for option in security for name in ("name=rootless", "name=userns"))
-        return remapped or user != str(os.geteuid())
 
     def _create(self, body: dict[str, Any], name: str | None) -> str:
         try:
@@ -280,19 +272,25 @@ def _environ() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(folders)} if folders else dict(os.environ)
 
 
-def _let_everybody_write(directory: str) -> None:
-    """Lets every user write to a host's directories, because the container's user isn't the caller."""
-    for _, _, files, folder in os.fwalk(directory):
-        os.fchmod(folder, 0o777)
-        for name in files:
-            try:
-                fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-            except OSError:
-                continue  # a link: its target may belong to anybody
-            try:
-                os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode) | 0o444)
-            finally:
-                os.close(fd)
+def _give(layout: Layout, host: str, user: int | None) -> None:
+    """Lets the container's user write to a host's directories, and nobody else of this machine.
+
+    ``user``: of this machine; None: unknown. Only root can give files away; else the mounts alone lead to what anybody
+    may write to.
+    """
+    os.chmod(layout.host(host), 0o700)
+    if user in (0, os.geteuid()):
+        return
+    given = None if os.geteuid() else user
+    for directory in (layout.tree(host), layout.ranks(host)):
+        for _, _, files, folder in os.fwalk(directory):
+            os.fchmod(folder, 0o777 if given is None else 0o700)
+            for name in (".", *files):
+                mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+                if given is not None:
+                    os.chown(name, given, -1, dir_fd=folder, follow_symlinks=False)
+                elif stat.S_ISREG(mode):
+                    os.chmod(name, stat.S_IMODE(mode) | 0o444, dir_fd=folder)
 
 
 _LATE_OUTPUT = 10.0

@@ -117,23 +117,32 @@ def _sockets(pid: int, address: str) -> tuple[socket.socket, socket.socket, sock
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while data := await reader.read(_CHUNK):
-            writer.write(data)
-            await writer.drain()
-        if writer.can_write_eof():
-            writer.write_eof()
+    while data := await reader.read(_CHUNK):
+        writer.write(data)
+        await writer.drain()
+    if writer.can_write_eof():
+        writer.write_eof()
 
 
-async def _join(near: tuple[asyncio.StreamReader, asyncio.StreamWriter], host: str, port: int) -> None:
-    """Passes both directions of a connection on to ``host``; it is reset where nobody answers there."""
+def _reset(writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):  # it is closed already
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+async def join(near: tuple[asyncio.StreamReader, asyncio.StreamWriter], host: str, port: int) -> None:
+    """Passes both directions of a connection on to ``host``, each with its end. Where one breaks, or nobody answers
+    there, everything is reset.
+    """
+    writers = [near[1]]
     try:
         far = await asyncio.open_connection(host, port)
+        writers.append(far[1])
+        await asyncio.gather(_copy(near[0], far[1]), _copy(far[0], near[1]))
     except OSError:
-        near[1].transport.abort()
-        return
-    await asyncio.gather(_copy(near[0], far[1]), _copy(far[0], near[1]))
-    for _, writer in (near, far):
+        for writer in writers:
+            _reset(writer)
+    for writer in writers:
         writer.close()
 
 
@@ -145,7 +154,7 @@ async def _pass_on(own: int, reader: asyncio.StreamReader, writer: asyncio.Strea
         return
     (port,) = struct.unpack_from("!H", where, 2)
     host = socket.inet_ntoa(where[4:8])
-    await _join((reader, writer), "127.0.0.1" if (host, port) == (MACHINE, own) else host, port)
+    await join((reader, writer), "127.0.0.1" if (host, port) == (MACHINE, own) else host, port)
 
 
 class _Lookups(asyncio.DatagramProtocol):
@@ -184,7 +193,7 @@ async def _serve(pid: int, address: str, own: int) -> None:
         servers = name_servers("")
     loop = asyncio.get_running_loop()
     await asyncio.start_server(functools.partial(_pass_on, own), sock=connections)
-    await asyncio.start_server(lambda reader, writer: _join((reader, writer), servers[0], DNS), sock=lookups)
+    await asyncio.start_server(lambda reader, writer: join((reader, writer), servers[0], DNS), sock=lookups)
     await loop.create_datagram_endpoint(lambda: _Lookups(servers), sock=asked)
     over = asyncio.Event()
     loop.add_reader(0, lambda: None if os.read(0, 1024) else over.set())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import struct
 import threading
 from datetime import datetime
 from typing import Any, Callable, Mapping, NamedTuple, Protocol, Sequence
@@ -97,9 +98,10 @@ class Relay:
     def _join(self, near: socket.socket) -> None:
         try:
             with near, socket.create_connection(self._server) as far:
-                back = threading.Thread(target=_copy, args=(far, near), name="relayed back", daemon=True)
+                broken = threading.Event()
+                back = threading.Thread(target=_copy, args=(far, near, broken), name="relayed back", daemon=True)
                 back.start()
-                _copy(near, far)
+                _copy(near, far, broken)
                 back.join()
         except OSError as error:
             print(f"a connection of a host to the server failed: {error}", flush=True)
@@ -107,15 +109,21 @@ class Relay:
             self._room.release()
 
 
-def _copy(source: socket.socket, target: socket.socket) -> None:
+def _copy(source: socket.socket, target: socket.socket, broken: threading.Event) -> None:
+    """Passes one direction on with its end. Where it breaks the other one ends, too, and both sockets are reset when
+    they are closed.
+    """
     try:
         while data := source.recv(_CHUNK):
             target.sendall(data)
+        if not broken.is_set():
+            target.shutdown(socket.SHUT_WR)
     except OSError:
-        with contextlib.suppress(OSError):
-            source.shutdown(socket.SHUT_RDWR)
-    with contextlib.suppress(OSError):
-        target.shutdown(socket.SHUT_WR)
+        broken.set()
+        for each in (source, target):
+            with contextlib.suppress(OSError):
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                each.shutdown(socket.SHUT_RD)
 
 
 class GivenUp(Exception):

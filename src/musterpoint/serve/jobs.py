@@ -29,6 +29,7 @@ from musterpoint.serve.state import (
     END,
     INTERNAL_ERROR,
     OVER,
+    PRIMARY,
     PROCESSING,
     STOP,
     TRAINING,
@@ -218,7 +219,7 @@ class Jobs:
             with running.link.makefile(encoding="utf-8") as lines:
                 for line in lines:
                     try:
-                        self._take(running.key, record, json.loads(line))
+                        self._take(running, record, json.loads(line))
                     except Exception:
                         self._say(f"{record.name}: {traceback.format_exc()}")
         except OSError as error:
@@ -242,13 +243,15 @@ class Jobs:
         """Changes the job of ``record``, and never a later one of its name."""
         self._state.change(record.kind, record.name, lambda now: change(now) if now.number == record.number else None)
 
-    def _take(self, key: str, record: Record, said: Mapping[str, Any]) -> None:
+    def _take(self, running: Running, record: Record, said: Mapping[str, Any]) -> None:
         if "lines" in said:
-            self._telemetry.lines(key, said["run"], [Line(*each) for each in said["lines"]])
+            self._telemetry.lines(running.key, said["run"], [Line(*each) for each in said["lines"]])
         elif "points" in said:
             self._telemetry.points(record.name, [Point(*each) for each in said["points"]])
         elif "status" in said:
             status, message, facts = said["status"], said["message"], said["facts"]
+            if PRIMARY.get(status) in OVER:  # nobody finds a job over whose keys still sign
+                self._credentials.revoke(running.pair)
             self._change(record, lambda now: _entered(now, status, message, facts))
         else:
             self._change(record, lambda now: now.with_facts(**said["facts"]))

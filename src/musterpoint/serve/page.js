@@ -1,5 +1,5 @@
 (() => {
-  const $ = id => document.getElementById(id), jobs = new Map(), items = new Map(), MOST_LOG = 400000;
+  const $ = id => document.getElementById(id), jobs = new Map(), items = new Map(), MOST_LOG = 400000, MOST_TALL = 1600;
   let chosen = decodeURIComponent(location.hash.slice(1)), news = null, host = "", lines = [], length = 0, curves = [], reported = "";
 
   function made(tag, words, style) {
@@ -11,10 +11,10 @@
   const clock = seconds => new Date(seconds * 1000).toLocaleTimeString();
   const took = seconds => seconds < 99.5 ? `${+seconds.toPrecision(2)} s` : `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
 
+  const newest = () => [...jobs.values()].sort((a, b) => b.created - a.created);
   function list() {
-    const words = $("filter").value.toLowerCase(), all = [...jobs.values()].sort((a, b) => b.created - a.created);
-    const found = all.filter(job => `${job.name} ${job.kind} ${job.status} ${job.secondary}`.toLowerCase().includes(words));
-    $("none").hidden = all.length > 0;
+    const words = $("filter").value.toLowerCase(), found = newest().filter(job => `${job.name} ${job.kind} ${job.status} ${job.secondary}`.toLowerCase().includes(words));
+    $("none").hidden = jobs.size > 0;
     // what is there stays, so that a click that begins on it ends on it
     const wanted = found.map(job => {
       const item = items.get(job.key) || entry(job.key), button = item.firstChild;
@@ -124,6 +124,10 @@
     const on = (kind, action) => news.addEventListener(kind, event => action(JSON.parse(event.data)));
     on("jobs", rows => {
       for (const row of rows) row.status ? jobs.set(row.key, row) : jobs.delete(row.key);
+      if (!chosen && jobs.size) {
+        chosen = newest()[0].key;
+        return listen();
+      }
       list();
     });
     on("job", details);
@@ -149,6 +153,14 @@
   $("theme").onclick = () => {
     const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)").matches;
     root.dataset.theme = (root.dataset.theme || (dark ? "dark" : "light")) === "dark" ? "light" : "dark";
+    themed();
+  };
+  // the timeline has this page's colours, and no bar of its own to scroll unless it is long
+  const themed = () => { $("report").contentDocument.documentElement.dataset.theme = document.documentElement.dataset.theme || ""; };
+  $("report").onload = () => {
+    const body = $("report").contentDocument.body;
+    new ResizeObserver(() => { $("report").style.height = `${Math.min(body.offsetHeight + 2, MOST_TALL)}px`; }).observe(body);
+    themed();
   };
   addEventListener("hashchange", () => { chosen = decodeURIComponent(location.hash.slice(1)); listen(); });
   addEventListener("resize", () => CURVES.show($("curves"), curves));

@@ -107,7 +107,7 @@ class Page:
             return News(self._context, asked.get("job", ""))
         if what == "report":
             history = read_history([newest_run(self._context, the(self._context, asked.get("job", "")))])
-            return _send(start, 200, to_html(history, lanes_of(history)).encode(), _HTML)
+            return _send(start, 200, to_html(history, lanes_of(history), within=True).encode(), _HTML)
         raise Refusal(404, f"{path}: there is nothing")
 
     def _press(self, what: str, job: str) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import math
 import os
 import queue
 import signal
 import socket
 import sys
 import threading
+import time
 import traceback
-from typing import Any, Callable
+from typing import Any, Callable, Iterable, Iterator
 
 from moto.moto_server.werkzeug_app import MotoRequestHandler
 from werkzeug.serving import ThreadedWSGIServer
+from werkzeug.wsgi import ClosingIterator
 
 from musterpoint.base.errors import UsageError
 from musterpoint.serve import running, validation
@@ -27,13 +31,15 @@ from musterpoint.serve.settings import Settings
 from musterpoint.serve.state import Record, State
 
 MOST_CONNECTIONS = 256
-"""At a time; one more is closed at once."""
+"""At a time; for one more the oldest goes that asks nothing whole."""
 MOST_WAITING = 100_000
 """Ends of jobs that wait to be followed; what is more is left out, with a word."""
 LONGEST_SEQUEL = 10.0
 """Seconds that what follows a job gets to end with the server."""
 FIRST_SILENCE = 10.0
-"""Seconds that a new connection gets to ask: so long do many that say nothing shut others out."""
+"""Seconds that a connection gets to begin to ask."""
+WHOLE_HEAD = 10.0
+"""Seconds from the first byte of a request to the end of its headers."""
 SILENCE = 60.0
 """Seconds after which one that has asked is closed on which nothing comes, or whose client reads nothing."""
 
@@ -73,40 +79,109 @@ class Sequels:
 class RequestHandler(MotoRequestHandler):
     """How a connection is read: names of headers as moto wants them, and no line per request."""
 
-    protocol_version = "HTTP/1.1"  # clients keep their connections
+    protocol_version = "HTTP/1.1"
     timeout = FIRST_SILENCE
+    server: HttpServer
+    rfile: io.BufferedReader
+
+    def handle_one_request(self) -> None:
+        if self.rfile.peek(1):
+            self.server.expect(self.connection, time.monotonic() + WHOLE_HEAD)
+        super().handle_one_request()
 
     def parse_request(self) -> bool:
-        found = super().parse_request()
+        if not super().parse_request():
+            return False
         self.connection.settimeout(SILENCE)  # a body may come slowly, and so may a client read
-        return found
+        is_kept = self.server.expect(self.connection, None)
+        self.close_connection |= not is_kept
+        return is_kept
 
-    def log_request(self, code: Any = "-", size: Any = "-") -> None:
+    def log(self, type: str, message: str, *args: Any) -> None:
         pass
 
 
 class HttpServer(ThreadedWSGIServer):
-    """A thread per connection, up to a bound. ``say`` prints a line."""
+    """A thread per connection, up to a bound. ``say`` prints a line.
+
+    A connection is safe from its request's last header to the last byte of the answer. Before and after that it goes
+    when another needs its place, the oldest first; so slow or silent ones shut nobody out.
+    """
 
     daemon_threads = True  # a client that goes on sending holds no end of the server
 
     def __init__(self, settings: Settings, application: Any, listening: socket.socket, say: Callable[[str], None]):
-        self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._lock = threading.Lock()
+        self._open: dict[socket.socket, float | None] = {}
+        """When each has to go, the oldest first; None: it is safe."""
         self._say = say
-        super().__init__(settings.host, settings.port, application, handler=RequestHandler, fd=listening.detach())
+        self._said: dict[str, float] = {}
+        self._application = application
+        super().__init__(settings.host, settings.port, self._answer, handler=RequestHandler, fd=listening.detach())
+
+    def _answer(self, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+        """Answers a request; werkzeug then reads what the client goes on sending, perhaps for long."""
+        parts = self._application(environ, start)
+        return ClosingIterator(self._until_over(parts, environ["werkzeug.socket"]), getattr(parts, "close", None))
+
+    def _until_over(self, parts: Iterable[bytes], connection: socket.socket) -> Iterator[bytes]:
+        yield from parts
+        yield b""  # without any part headers are sent only now
+        self.expect(connection, math.inf)
+
+    def expect(self, connection: socket.socket, until: float | None) -> bool:
+        """Notes when a connection has to go, as of ``time.monotonic``; None: it is safe. False: it has gone."""
+        with self._lock:
+            if connection not in self._open:
+                return False
+            self._open[connection] = until
+            return True
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(blocking=False):
-            self._say(f"a connection is refused: there are {MOST_CONNECTIONS} already")
+        with self._lock:
+            if is_full := len(self._open) >= MOST_CONNECTIONS:
+                oldest = next((each for each, until in self._open.items() if until is not None), None)
+                if is_full := oldest is None:
+                    self._say_once(f"connections are refused: {MOST_CONNECTIONS} are being answered")
+                else:
+                    self._end(oldest)
+            if not is_full:
+                self._open[request] = math.inf
+        if is_full:
             self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
+        else:
+            super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._room.release()
+            with self._lock:
+                self._open.pop(request, None)
+
+    def service_actions(self) -> None:
+        """Ends the connections whose request hasn't come in time; called twice a second."""
+        now = time.monotonic()
+        with self._lock:
+            for each in [each for each, until in self._open.items() if until is not None and until < now]:
+                self._end(each)
+
+    def _end(self, connection: socket.socket) -> None:
+        """Has its thread read an end."""
+        del self._open[connection]
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+        self._say_once(
+            f"connections are closed whose request isn't whole after {WHOLE_HEAD:g} s, or that are the oldest without "
+            f"one while {MOST_CONNECTIONS} are open"
+        )
+
+    def _say_once(self, text: str) -> None:
+        """Says it unless that was the case within the last minute, too."""
+        now, before = time.monotonic(), self._said.get(text, -math.inf)
+        self._said[text] = now
+        if now - before > SILENCE:
+            self._say(text)
 
     def log(self, type: str, message: str, *args: Any) -> None:
         if type == "error":

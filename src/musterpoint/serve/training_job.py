@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import functools
 import os
 import subprocess
 import sys
 import threading
 import time
-from typing import IO, Any, Callable, Mapping
+from typing import Any, Callable, Mapping
 
 from musterpoint.base.below import below
 from musterpoint.base.errors import MusterError
 from musterpoint.base.python_variables import for_tools
 from musterpoint.core.data import mover
+from musterpoint.core.data.moves import has_files
 from musterpoint.core.data.places import ALONE, Channel, Share
-from musterpoint.embedded.programs.registry import UPLOADER, Texts
+from musterpoint.core.outputs.beside import MOST_DEATHS
+from musterpoint.embedded.programs.registry import UPLOADER, Texts, fact_of
 from musterpoint.local import tree
 from musterpoint.local.job import LocalJob
 from musterpoint.local.platforms.platform import HostProcess, LocalPlatform, PlayedHost
@@ -250,6 +252,96 @@ class TrainingFiles:
             self._transfers.upload_tree(each, OUTPUT, f"{uri}/data")
 
 
+class Uploader:
+    """The program that sends a host's checkpoints as they are written. One that dies is started again, twice while the
+    job runs, and once more when it has ended. ``over``: what it said at its end; None: it can't be had.
+
+    ``command``: what to run, at each start. ``name``: in messages.
+    """
+
+    def __init__(self, command: Callable[[], tuple[str, ...]], environ: Mapping[str, str], name: str, folder: str):
+        self.over: Mapping[str, Any] | None = None
+        self.why = ""
+        self._command, self._environ, self._name, self._folder = command, for_tools(environ), name, folder
+        self._deaths, self._lock = 0, threading.Lock()
+        self._settled, self._ends, self._lost = threading.Event(), threading.Event(), threading.Event()
+        self._process = self._start()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        self._settled.wait()  # a file that is written before it is watched would be seen at the end only
+
+    def _start(self) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            self._command(), stdin=pipe, stdout=pipe, encoding="utf-8", env=self._environ, cwd="/", bufsize=1
+        )
+
+    def _run(self) -> None:
+        while True:
+            with self._process as process:
+                assert process.stdout is not None and process.stdin is not None
+                for line in process.stdout:
+                    self._hear(fact_of(line) or {})
+                code = process.wait()
+                with contextlib.suppress(OSError):
+                    process.stdin.close()
+            self._settled.set()
+            if self.over is not None or self._lost.is_set() or not self._goes_on(code):
+                return
+            with self._lock:
+                if self._lost.is_set():
+                    return
+                self._process = self._start()
+                if self._ends.is_set():
+                    self._say_last()
+
+    def _goes_on(self, code: int) -> bool:
+        """Whether one that ended with ``code`` is to be started again; returns when that is so."""
+        self._deaths += 1
+        self.why = f"{self._name} ended with code {code}"
+        is_last = self._deaths >= MOST_DEATHS
+        if self._ends.is_set() and (is_last or not has_files(self._folder)):
+            return False
+        print(f"{self.why}; it is started again{' when the job has ended' if is_last else ''}", flush=True)
+        if is_last:
+            self._ends.wait()
+        return not is_last or has_files(self._folder)
+
+    def _hear(self, fact: Mapping[str, Any]) -> None:
+        if "watching" in fact:
+            self._settled.set()
+        if "problem" in fact:
+            print(f"{self._name}: {fact['problem']}", flush=True)
+        self.over = fact.get("over", self.over)
+
+    def _say_last(self) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError, ValueError):  # it has ended
+            self._process.stdin.write(f"finish {LONGEST_FINISH}\n")
+
+    def finish(self) -> None:
+        """Has it send what is left; :meth:`unsent` waits for that."""
+        with self._lock:
+            self._ends.set()
+            self._say_last()
+
+    def lose(self) -> None:
+        """Its host is gone, with what hadn't been sent yet."""
+        with self._lock:
+            self._lost.set()
+            self._process.kill()
+            self._ends.set()
+        self._thread.join()
+
+    def unsent(self) -> str:
+        """What hasn't got there, in words."""
+        self._thread.join()
+        if self.over is None:
+            return self.why if has_files(self._folder) else ""
+        named = ", ".join(self.over["named"]) + (", ..." if self.over["left"] > len(self.over["named"]) else "")
+        return f"{self._name} left {self.over['left']} of its files behind: {named}" if self.over["left"] else ""
+
+
 class Checkpoints:
     """The checkpoints of one run: from S3 before it, and to S3 as they are written.
 
@@ -259,9 +351,7 @@ class Checkpoints:
     def __init__(self, transfers: Transfers, request: Mapping[str, Any]) -> None:
         self._transfers, self._request = transfers, request
         self._texts = Texts()
-        self._uploaders: dict[str, subprocess.Popen[str]] = {}
-        self._readers: dict[str, threading.Thread] = {}
-        self._ends: dict[str, Mapping[str, Any]] = {}
+        self._uploaders: dict[str, Uploader] = {}
 
     @property
     def _uri(self) -> str:
@@ -282,72 +372,22 @@ class Checkpoints:
             "access": mover.access_of(access),
             "record": self._texts.hold(f"checkpoints-{host}", ""),
         }
-        self._uploaders[host] = subprocess.Popen(
-            self._texts.command(sys.executable, UPLOADER, wanted),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            encoding="utf-8",
-            env=for_tools(access.environ),
-            cwd="/",
-        )
-        self._until_watching(host)
-
-    def _until_watching(self, host: str) -> None:
-        """A file that is written before it is watched would be seen at the end only."""
-        said = self._uploaders[host].stdout
-        assert said is not None
-        for line in said:
-            fact = json.loads(line)
-            self._hear(host, fact)
-            if "watching" in fact:
-                self._readers[host] = threading.Thread(target=self._read, args=(host, said), daemon=True)
-                self._readers[host].start()
-                return
-        raise TransferError(f"the uploader of {host}'s checkpoints ended with code {self._uploaders[host].wait()}")
-
-    def _read(self, host: str, said: IO[str]) -> None:
-        for line in said:
-            self._hear(host, json.loads(line))
-
-    def _hear(self, host: str, fact: Mapping[str, Any]) -> None:
-        if "problem" in fact:
-            print(f"checkpoints of {host}, to {self._uri}: {fact['problem']}", flush=True)
-        if "over" in fact:
-            self._ends[host] = fact["over"]
+        command = functools.partial(self._texts.command, sys.executable, UPLOADER, wanted)
+        name = f"what sends checkpoints of {host} to {self._uri}"
+        self._uploaders[host] = Uploader(command, access.environ, name, folder)
 
     def lose(self, host: str) -> None:
         """The host is gone, with what hadn't been sent yet."""
         uploader = self._uploaders.pop(host, None)
         if uploader is not None:
-            uploader.kill()
-            self._close(host, uploader)
-
-    def _close(self, host: str, uploader: subprocess.Popen[str]) -> int:
-        """Returns when it has said everything; at the end of its stdin it would end at once."""
-        reader = self._readers.pop(host, None)
-        if reader is not None:
-            reader.join()
-        with contextlib.suppress(OSError, ValueError):
-            uploader.communicate()
-        return uploader.wait()
+            uploader.lose()
 
     def finish(self) -> str:
         """Sends what is left, and returns when it is there; what isn't, in words."""
-        uploaders = dict(self._uploaders)
-        for uploader in uploaders.values():
-            assert uploader.stdin is not None
-            with contextlib.suppress(OSError):  # it has ended
-                uploader.stdin.write(f"finish {LONGEST_FINISH}\n")
-                uploader.stdin.flush()
-        unsent = []
-        for host, uploader in uploaders.items():
-            code = self._close(host, uploader)
-            over = self._ends.get(host)
-            if over is None:
-                unsent.append(f"the uploader of {host} ended with code {code}")
-            elif over["left"]:
-                named = ", ".join(over["named"]) + (", ..." if over["left"] > len(over["named"]) else "")
-                unsent.append(f"files of {host} didn't go to {self._uri} ({over['left']}): {named}")
+        uploaders = [*self._uploaders.values()]
+        for uploader in uploaders:
+            uploader.finish()
+        unsent = [words for words in (uploader.unsent() for uploader in uploaders) if words]
         self._uploaders.clear()
         self._texts.close()
         for each in unsent:

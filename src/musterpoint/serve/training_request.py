@@ -13,6 +13,9 @@ from typing import Any, Iterable, Mapping, NamedTuple
 from musterpoint.base.below import ForeignName, parts_of
 from musterpoint.base.errors import UsageError
 from musterpoint.base.metrics import Metric, read_metric
+from musterpoint.core.job.distribution import enabled
+from musterpoint.core.job.hyperparameters import decode
+from musterpoint.core.launch.table import asked_by, readers
 from musterpoint.local.job import Container, LocalJob, host_names
 from musterpoint.local.tree import BASE
 from musterpoint.serve.instance_types import gpus_of
@@ -185,10 +188,22 @@ class TimedPattern:
 
 
 def slots(settings: Settings, request: Mapping[str, Any]) -> tuple[int, ...]:
-    """How many ranks each host has, where that goes by its type; none: by what this machine has."""
-    if settings.gpus != "as-type":
+    """How many ranks each host has, where that goes by its type; none: by what this machine has, or by the program."""
+    if settings.gpus != "as-type" or not _starts_ranks(request):
         return ()
     return tuple(max(1, gpus_of_type(request, host)) for host in hosts(request))
+
+
+def _starts_ranks(request: Mapping[str, Any]) -> bool:
+    """Whether the job's launcher reads a number of ranks; of another a host would say that it has no effect."""
+    asked = (request.get("Environment") or {}).get("MUSTER_LAUNCHER", "auto")
+    found = decode(request.get("HyperParameters") or {}, "HyperParameters")
+    try:
+        kinds = enabled({each.name: each.value for each in found})
+    except UsageError:
+        kinds = ()  # the hosts say what is wrong
+    launchers = [name for kind in kinds[:1] for name, _ in asked_by(kind)] if asked == "auto" else [asked]
+    return not {*readers("slots")}.isdisjoint(launchers)
 
 
 def gpus_of_type(request: Mapping[str, Any], host: str) -> int:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from musterpoint.base.errors import UsageError
-from musterpoint.local import docker_cleanup, docker_engine, docker_hosts
+from musterpoint.local import docker_cleanup, docker_container, docker_engine, docker_hosts
+from musterpoint.local.docker_container import DockerRun
 from musterpoint.local.docker_engine import EngineError
 from musterpoint.local.docker_hosts import DockerHosts
 from musterpoint.local.job import Container, LocalJob
@@ -36,7 +37,7 @@ def refused(status: int, words: str) -> EngineError:
 class FakeEngine:
     """A daemon with one image, which is ``image``; ``problems`` are what it answers to a method's name."""
 
-    place = "unix:///docker.sock"
+    place, passwd = "unix:///docker.sock", "root:x:0:0::/root:/bin/sh\nalice:x:1000:50::/home/alice:/bin/sh\n"
 
     def __init__(self, config: dict[str, Any], programs: tuple[str, ...] = (), **problems: EngineError) -> None:
         self.config, self.programs, self.problems = config, programs, problems
@@ -49,7 +50,7 @@ class FakeEngine:
                 raise self.problems[name]
             answers: dict[str, Any] = {
                 "image": {"Config": self.config}, "info": {"SecurityOptions": [], "Runtimes": {}}, "create": "id",
-                "containers": [], "networks": [], "has_name": False, "new_connection": self,
+                "containers": [], "networks": [], "has_name": False, "new_connection": self, "read": self.passwd,
             }  # fmt: skip
             return words[1] in self.programs if name == "has_path" else answers.get(name)
 
@@ -174,15 +175,37 @@ def test_the_sdk_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         docker_engine.connect()
 
 
-def test_another_users_container_may_write(tmp_path: Path) -> None:
-    (tmp_path / "opt" / "ml").mkdir(parents=True, mode=0o700)
-    file = tmp_path / "opt" / "config.json"
-    file.touch(mode=0o600)
-    outside = tmp_path.parent / "outside"
-    outside.touch(mode=0o600)
-    (tmp_path / "opt" / "link").symlink_to(outside)
-    (tmp_path / "opt" / "folder").symlink_to("/")
-    docker_hosts._let_everybody_write(str(tmp_path))
-    assert outside.stat().st_mode & 0o777 == 0o600
-    assert (tmp_path / "opt/ml").stat().st_mode & 0o777 == 0o777
-    assert file.stat().st_mode & 0o777 == 0o644
+@pytest.mark.parametrize(
+    ("user", "security", "expected"),
+    [
+        ("", "", 0), ("root", "", 0), ("alice", "", 1000), ("alice:users", "", 1000), ("7:7", "", 7),
+        ("", "name=rootless", os.geteuid()), ("alice", "name=rootless", None), ("", "name=userns", None),
+        ("nobody-knows", "", None),
+    ],
+)  # fmt: skip
+def test_who_the_images_user_is_here(user: str, security: str, expected: int | None) -> None:
+    assert docker_container.user_of(user, FakeEngine.passwd, DockerRun("", security=(security,))) == expected
+
+
+@pytest.mark.parametrize("user", [1234567, None, 0], ids=["another", "unknown", "root"])
+def test_only_the_images_user_may_write(tmp_path: Path, user: int | None) -> None:
+    layout = Layout(str(tmp_path))
+    for folder in (layout.ranks("algo-1"), f"{layout.tree('algo-1')}/model"):
+        os.makedirs(folder)
+    tree, outside = Path(layout.tree("algo-1")), tmp_path / "outside"
+    for file in (outside, tree / "config.json"):
+        file.touch(mode=0o600)
+    (tree / "link").symlink_to(outside)
+    (tree / "folder").symlink_to("/")
+    before = outside.stat(), Path("/").stat(), (tree / "model").stat()
+    docker_hosts._give(layout, "algo-1", user)
+    assert Path(layout.host("algo-1")).stat().st_mode & 0o777 == 0o700, "nobody else reaches what is below"
+    assert (outside.stat(), Path("/").stat()) == before[:2]
+    given = [tree, tree / "model", Path(layout.ranks("algo-1"))]
+    modes = {each.stat().st_mode & 0o777 for each in given}
+    if user == 0:
+        assert (tree / "model").stat() == before[2]
+    elif user and os.geteuid() == 0:
+        assert modes == {0o700} and {each.stat().st_uid for each in (*given, tree / "config.json")} == {user}
+    else:
+        assert modes == {0o777} and (tree / "config.json").stat().st_mode & 0o777 == 0o644

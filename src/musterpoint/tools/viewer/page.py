@@ -19,9 +19,11 @@ MOST_UNFOLDED = 32
 """Processes up to which every lane is open, and hosts and ranks stay in their order: a screen holds about as many."""
 
 
-def to_html(history: History, lanes: Sequence[Lane]) -> str:
-    """The page. Nothing of the data can become markup or script: it is JSON whose ``<`` are escaped."""
-    data = json.dumps(_data(history, lanes), separators=(",", ":"), allow_nan=False)
+def to_html(history: History, lanes: Sequence[Lane], within: bool = False) -> str:
+    """The page. Nothing of the data can become markup or script: it is JSON whose ``<`` are escaped. ``within``: it is
+    part of another page, which has the job's name, its reason and its metrics already.
+    """
+    data = json.dumps({**_data(history, lanes), "within": within}, separators=(",", ":"), allow_nan=False)
     for mark, escaped in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028")):
         data = data.replace(mark, escaped)
     page, curves = own_file("page.html"), own_file("curves.js")
@@ -47,7 +49,7 @@ def _data(history: History, lanes: Sequence[Lane]) -> dict[str, Any]:
         "moved": large and any(lane.faults for lane in lanes),
         "curves": to_json(history.curves),
         "lanes": [_lane(lane, large) for lane in (_culprits_first(lanes) if large else lanes)],
-        "events": sorted(marks)[:MOST_EVENTS],
+        "events": sorted(sorted(marks, key=lambda mark: not mark[-1])[:MOST_EVENTS]),
         "left_out": max(0, len(marks) - MOST_EVENTS),
     }
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from musterpoint.base.errors import UsageError
 from musterpoint.cli.main import main
+from musterpoint.tools.viewer import page
 from musterpoint.tools.viewer.answers import answers, took
 from musterpoint.tools.viewer.curves import FILE, MOST_CURVES, read_curves, thinned
 from musterpoint.tools.viewer.events import EVENTS, sentence
@@ -187,11 +188,22 @@ def test_a_job_of_one_host_that_hung(tmp_path: Path) -> None:
 
 
 def test_nothing_of_the_job_becomes_markup(history: History) -> None:
-    page = to_html(history, lanes_of(history))
-    data = page.partition('type="application/json">')[2].partition("</script>")[0]
-    assert (page.count("<script"), page.count("</script>"), page.count("<b>")) == (3, 3, 0)
+    text = to_html(history, lanes_of(history))
+    data = text.partition('type="application/json">')[2].partition("</script>")[0]
+    assert (text.count("<script"), text.count("</script>"), text.count("<b>")) == (3, 3, 0)
     assert json.loads(data)["reason"] == "ValueError: </script><b>&\nrank 1"
-    assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", ""), "it needs no network"
+    assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", ""), "it needs no network"
+
+
+def test_a_page_with_too_many_events_keeps_the_main_ones(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    lanes = []
+    for lane in lanes_of(history):
+        marks = [mark._replace(main=number % 2 == 1) for number, mark in enumerate(lane.marks)]
+        lanes.append(lane._replace(marks=tuple(marks)))
+    main = sorted(mark.at for lane in lanes for mark in lane.marks if mark.main)
+    monkeypatch.setattr(page, "MOST_EVENTS", len(main))
+    data = to_html(history, lanes).partition('type="application/json">')[2].partition("</script>")[0]
+    assert [at for at, *_, is_main in json.loads(data)["events"] if is_main] == main
 
 
 def test_a_trace_has_a_process_for_each_host(history: History) -> None:

@@ -1,0 +1,94 @@
+"""Connections that are passed on, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from musterpoint.local import way_out
+
+Ends = tuple[socket.socket, socket.socket]
+
+
+def passing(listening: socket.socket, port: int, loop: asyncio.AbstractEventLoop) -> None:
+    async def serve() -> None:
+        await asyncio.start_server(lambda *near: way_out.join(near, "127.0.0.1", port), sock=listening)
+
+    asyncio.set_event_loop(loop)
+    loop.run_until_complete(serve())
+    loop.run_forever()
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+
+
+@pytest.fixture
+def target() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(60)
+        yield listening
+
+
+@pytest.fixture
+def way(target: socket.socket) -> Iterator[tuple[str, int]]:
+    """An address whose connections are passed on to ``target``."""
+    listening, loop = socket.create_server(("127.0.0.1", 0)), asyncio.new_event_loop()
+    address = listening.getsockname()
+    thread = threading.Thread(target=passing, args=(listening, target.getsockname()[1], loop))
+    thread.start()
+    yield address
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    listening.close()
+
+
+@pytest.fixture
+def ends(target: socket.socket, way: tuple[str, int]) -> Iterator[Ends]:
+    near = socket.create_connection(way, 60)
+    far = target.accept()[0]
+    far.settimeout(60)
+    with near, far:
+        yield near, far
+
+
+def reset(end: socket.socket) -> None:
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    end.close()
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("half_closed", [False, True])
+def test_a_reset_arrives_at_the_other_end(ends: Ends, which: int, half_closed: bool) -> None:
+    """Also at one that has nothing more to send."""
+    here, there = ends[which], ends[1 - which]
+    if half_closed:
+        there.shutdown(socket.SHUT_WR)
+        assert here.recv(1) == b""
+    reset(here)
+    with pytest.raises(ConnectionResetError):
+        there.recv(1)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_an_end_of_one_direction_is_no_end_of_the_other(ends: Ends, which: int) -> None:
+    here, there = ends[which], ends[1 - which]
+    here.sendall(b"asks")
+    here.shutdown(socket.SHUT_WR)
+    with there.makefile("rb") as file:
+        assert file.read() == b"asks"
+    there.sendall(b"answers")
+    assert here.recv(100) == b"answers"
+    there.close()
+    assert here.recv(100) == b""
+
+
+def test_where_nobody_answers_a_connection_is_reset(target: socket.socket, way: tuple[str, int]) -> None:
+    target.close()
+    with pytest.raises(ConnectionResetError), socket.create_connection(way, 60) as near:
+        near.recv(1)

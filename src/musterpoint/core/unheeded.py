@@ -18,6 +18,7 @@ from musterpoint.core.job import platforms
 from musterpoint.core.job.fields import small_text
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.choose import Choice
+from musterpoint.core.launch.smdistributed import not_asked
 from musterpoint.core.launch.table import find, readers
 
 INTERNAL = frozenset(
@@ -95,6 +96,9 @@ def unheeded(
     by_itself = options.launcher == "auto" and job.distribution.kind == "none" and not find(launcher).independent
     if by_itself and environ.get(settings.LOCAL):
         texts.append(platform_instead(launcher))
+    if not typed:
+        program = small_text(os.path.join(job.paths.code, job.entry_point.program))
+        texts += filter(None, [not_asked(job, environ, program)])
     if typed and options.installer == "auto" and not options.requirements:
         texts += requirements(job)
     if typed and not environ.get(settings.LOCAL):

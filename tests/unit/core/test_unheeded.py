@@ -67,6 +67,7 @@ def test_an_option_that_the_launcher_does_not_read_is_named() -> None:
 JOB = Job("sagemaker", "j", ("algo-1", "algo-2"), "algo-1", ("algo-1", "algo-2"), EntryPoint("t.py"))
 OTHER = JOB._replace(current_host="algo-2")
 TORCHRUN = Choice("torchrun", 1, "2 hosts")
+EXAMPLE = Path(__file__).parents[3] / "examples" / "smdistributed" / "model_parallel.py"
 SAID: list[tuple[str, Job, Settings, dict[str, str], Choice, bool, str]] = [
     # what, the job, options, variables, the choice, whether a person typed the program, words that are said
     ("a local job without a distribution", JOB, Settings(), {LOCAL: "1"}, TORCHRUN, False,
@@ -78,6 +79,8 @@ SAID: list[tuple[str, Job, Settings, dict[str, str], Choice, bool, str]] = [
     ("another host's own variable", OTHER, Settings(), {"MUSTER_XYZZY": "1"}, TORCHRUN, False, "MUSTER_XYZZY"),
     ("slots for a launcher of the user's", JOB._replace(arguments=("--train-script", "t.py")), Settings(slots=2),
      {"MUSTER_SLOTS": "2"}, Choice("script", 1, ""), False, ""),
+    ("a library that the job doesn't ask for", JOB._replace(entry_point=EntryPoint(str(EXAMPLE))),
+     Settings(), {}, Choice("script", 1, ""), False, "imports smdistributed.modelparallel, and the job names no"),
     ("options behind the program", JOB._replace(arguments=("--slots=2",), entry_point=EntryPoint("/bin/sh")),
      Settings(), {}, TORCHRUN, True, "--slots behind sh goes to the program"),
     ("far more ranks than processors", JOB, Settings(), {}, Choice("ranks", 100_000, ""), True,

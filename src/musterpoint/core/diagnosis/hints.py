@@ -12,6 +12,7 @@ from typing import Callable
 from musterpoint.base import temporary
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.diagnosis.facts import UNKNOWN, JobFacts, ProgramFiles
+from musterpoint.core.launch.smdistributed import asking
 from musterpoint.core.launch.table import find
 
 
@@ -171,10 +172,7 @@ def _line_ends(case: Case) -> str:
 
 def _smdistributed(case: Case) -> str:
     library = "modelparallel" if "smdistributed.modelparallel" in case.found[0] + case.tail else "dataparallel"
-    return (
-        "musterpoint brings it where the job asks for it: --distribution "
-        f'\'{{"smdistributed": {{"{library}": {{"enabled": true}}}}}}\''
-    )
+    return f"musterpoint brings it where the job asks for it: {asking(library, case.job.local)}"
 
 
 def _out_of_memory(case: Case) -> str:

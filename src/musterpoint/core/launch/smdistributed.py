@@ -1,6 +1,7 @@
 """For jobs whose scripts import smdistributed: whether they get musterpoint's own, and checks before the start."""
 
 import os
+import re
 from functools import cache
 from typing import Any, Callable, Mapping
 
@@ -21,6 +22,8 @@ MODELPARALLEL = "smdistributed.modelparallel"
 KINDS = ("smdistributed_dataparallel", "smdistributed_modelparallel")
 PARAMETERS = "mp_parameters"
 VARIABLE = "SM_HP_MP_PARAMETERS"
+_IMPORTS = re.compile(r"^(?:import|from)[ \t]+smdistributed\.(dataparallel|modelparallel)\b", re.MULTILINE)
+_BESIDE = {"modelparallel": ', "mpi": {"enabled": true}'}
 TOKEN = "SMDISTRIBUTED_TOKEN"
 """The variable by which ranks prove to each other that they are of one job, where they meet without torch."""
 
@@ -38,6 +41,26 @@ def wanted(job: Job, environ: Mapping[str, str]) -> bool:
             "installed); leave it out for AWS's where there is one"
         )
     return switch == "1" or (switch != "0" and bool(_packages(job, environ)))
+
+
+def asking(library: str, local: bool) -> str:
+    """How a person asks for a library: ``dataparallel`` or ``modelparallel``, in ``muster local`` or an estimator."""
+    form = f'{{"smdistributed": {{"{library}": {{"enabled": true}}}}{_BESIDE.get(library, "")}}}'
+    return f"--distribution '{form}'" if local else f"the estimator's distribution={form.replace('true', 'True')}"
+
+
+def not_asked(job: Job, environ: Mapping[str, str], program: str) -> str:
+    """A warning where the text of a ``program`` imports a library, and its job names no distribution; else empty.
+
+    SageMaker's SDK v2 drops keys that it doesn't know without a word, such as one without its level ``smdistributed``.
+    """
+    found = _IMPORTS.search(program)
+    if found is None or job.distribution.kind != "none" or environ.get(SWITCH) == "1" or _packages(job, environ):
+        return ""
+    return (
+        f"warning: {job.entry_point.program} imports smdistributed.{found[1]}, and the job names no distribution: "
+        f"{asking(found[1], local=False)} asks for it; the SDK drops other forms without a word"
+    )
 
 
 def _packages(job: Job, environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -54,7 +54,11 @@ PROVOKED = [
     (WORLD_OF_ONE.format("nccl"), LOCAL, "--cpu-fallback"),
     (WORLD_OF_ONE.format("mpi"), LOCAL, "init_process_group('gloo')"),
     ("import smdistributed.dataparallel.torch.torch_smddp", LOCAL, '{"smdistributed": {"dataparallel": {"enabled"'),
-    ("import smdistributed.modelparallel.torch as smp", LOCAL, '{"smdistributed": {"modelparallel": {"enabled"'),
+    (
+        "import smdistributed.modelparallel.torch as smp", LOCAL,
+        """--distribution '{"smdistributed": {"modelparallel": {"enabled": true}}, "mpi": {"enabled": true}}'""",
+    ),
+    ("import smdistributed.dataparallel.torch", PLATFORM, 'distribution={"smdistributed": {"dataparallel": {"enabled"'),
     ("import a_package.models", LOCAL, "requirements.txt names it, and it isn't installed: --installer pip"),
     ("import another_package", LOCAL, ""),
     ("import socket as s; a = s.create_server(('127.0.0.1', 0)); s.create_server(a.getsockname())", LOCAL,

@@ -27,6 +27,7 @@ from musterpoint.core.launch.smdistributed import (
     VARIABLE,
     check,
     check_layout,
+    not_asked,
     notes,
     wanted,
 )
@@ -94,6 +95,29 @@ def test_what_is_said_of_it() -> None:
 def test_who_gets_it(distribution: Distribution, switch: str, answer: bool) -> None:
     environ = {"SMDISTRIBUTED_SHIM": switch} if switch else {}
     assert wanted(job(distribution), environ) == answer
+
+
+IMPORTS = "import os\nimport smdistributed.modelparallel.torch as smp\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "distribution", "environ", "warned"),
+    [
+        (IMPORTS, Distribution("none"), {}, True),
+        ("from smdistributed.dataparallel.torch import x\n", Distribution("none"), {}, True),
+        ("try:\n    import smdistributed.dataparallel\n", Distribution("none"), {}, False),
+        (IMPORTS, SMP, {}, False),
+        (IMPORTS, Distribution("torch_distributed"), {}, False),
+        (IMPORTS, Distribution("none"), {"SMDISTRIBUTED_SHIM": "1"}, False),
+        (IMPORTS, Distribution("none"), {"SM_HP_MP_PARAMETERS": '{"partitions": 2}'}, False),
+    ],
+)
+def test_a_program_whose_job_does_not_ask_for_it_is_told(
+    program: str, distribution: Distribution, environ: dict[str, str], warned: bool
+) -> None:
+    said = not_asked(job(distribution), environ, program)
+    assert said.startswith("warning: t.py imports smdistributed.") == warned == bool(said)
+    assert ('"mpi": {"enabled": True}' in said) == (warned and program is IMPORTS)
 
 
 def test_parameters_in_the_environment_ask_for_it() -> None:

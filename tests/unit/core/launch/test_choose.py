@@ -232,6 +232,7 @@ def test_numa_binding_is_torchruns(plan: Planner) -> None:
 SAMPLES: dict[str, tuple[Any, Any]] = {
     "cpu_binding": ("auto", "off"),
     "rendezvous": ("static", "c10d"), "numa_binding": ("", "node"), "ray_options": ("", "--include-dashboard=true"),
+    "ray_head_options": ("", "--num-cpus=0"),
     "tf_hosts": ("addresses", "names"), "tf_port": (None, 3000), "tf_roles": ("", "worker=1,ps=1"),
     "accelerate_config": ("", "/etc/accelerate.yaml"), "slots": (2, 4),
 }  # fmt: skip

@@ -296,7 +296,7 @@ class Uploader:
                     self._say_last()
 
     def _goes_on(self, code: int) -> bool:
-        """Whether one that ended with ``code`` is to be started again; returns when that is so."""
+        """Tells whether one that ended with ``code`` is started again; returns when its time has come."""
         self._deaths += 1
         self.why = f"{self._name} ended with code {code}"
         is_last = self._deaths >= MOST_DEATHS
@@ -334,7 +334,7 @@ class Uploader:
         self._thread.join()
 
     def unsent(self) -> str:
-        """What hasn't got there, in words."""
+        """Names the files that are left behind; empty: none are."""
         self._thread.join()
         if self.over is None:
             return self.why if has_files(self._folder) else ""

@@ -195,7 +195,7 @@ def slots(settings: Settings, request: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _starts_ranks(request: Mapping[str, Any]) -> bool:
-    """Whether the job's launcher reads a number of ranks; of another a host would say that it has no effect."""
+    """Tells whether the job's launcher reads a number of ranks; another's host would say that it has no effect."""
     asked = (request.get("Environment") or {}).get("MUSTER_LAUNCHER", "auto")
     found = decode(request.get("HyperParameters") or {}, "HyperParameters")
     try:

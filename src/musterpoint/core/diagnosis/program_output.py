@@ -250,7 +250,7 @@ def as_told(said: Error | None, chain: tuple[Raised, ...], status: int | None) -
 
 
 def _same_exception(printed: str, told: str) -> bool:
-    """Whether both begin with the same line, whatever either has behind it: Python prints its suggestions there."""
+    """Tells whether both begin with the same line; Python prints its suggestions behind it."""
     one, other = printed.partition("\n")[0], told.partition("\n")[0]
     return one.startswith(other) or other.startswith(one)
 

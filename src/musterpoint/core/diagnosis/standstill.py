@@ -80,7 +80,7 @@ _WHY = (
         "no node of Ray's cluster can meet the request of {0}: ask for less, or give nodes more (--slots)",
     ),
 )
-"""What a framework prints while it waits for ever (Ray 2.60's autoscaler), and a sentence for people."""
+"""Texts that a framework prints while it waits for ever (Ray 2.60's autoscaler), and a sentence for people."""
 
 
 class Stall(NamedTuple):

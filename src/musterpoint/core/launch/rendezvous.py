@@ -34,7 +34,7 @@ def rendezvous(inputs: LaunchInputs, required: bool = False) -> Meeting | None:
 
 
 def of_independent(inputs: LaunchInputs) -> Meeting | None:
-    """Where the programs of several hosts meet if they are one world after all, at a port of their own."""
+    """The meeting of programs of several hosts that may be one world after all, at a port of their own."""
     made = rendezvous(inputs) if inputs.hosts > 1 else None
     return made and made._replace(port=0, modules=(), advice=SPANNING, apart=True)
 

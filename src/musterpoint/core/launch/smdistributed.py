@@ -44,7 +44,7 @@ def wanted(job: Job, environ: Mapping[str, str]) -> bool:
 
 
 def asking(library: str, local: bool) -> str:
-    """How a person asks for a library: ``dataparallel`` or ``modelparallel``, in ``muster local`` or an estimator."""
+    """Words by which a person asks for ``dataparallel`` or ``modelparallel``, in ``muster local`` or an estimator."""
     form = f'{{"smdistributed": {{"{library}": {{"enabled": true}}}}{_BESIDE.get(library, "")}}}'
     return f"--distribution '{form}'" if local else f"the estimator's distribution={form.replace('true', 'True')}"
 

@@ -277,7 +277,7 @@ class Outlets:
         return (self.out, self.err) if rank is None else self._own.get(rank, (self.out, self.err))
 
     def tells_streams(self, rank: int | None) -> bool:
-        """Whether the prefix of a rank's lines says which of its descriptors they came from."""
+        """Tells whether the prefix of a rank's lines names the descriptor that they came from."""
         return self._options.prefix == "mpi" and rank is not None
 
     def stream(self, fd: int, rank: int | None, name: str, label: Label, tail_size: int) -> Stream:

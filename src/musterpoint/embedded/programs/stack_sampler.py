@@ -137,7 +137,7 @@ def main(request: dict[str, Any]) -> None:
 
 
 def is_busy(ranks: dict[int, int], seconds: float) -> bool:
-    """Whether a rank, or what it started, works in the ``seconds`` from now on. None is looked into."""
+    """Tells whether a rank, or what it started, works in the ``seconds`` from now on, without a look at stacks."""
     children = children_of()
     pids = [tree(rank, children) for rank in ranks.values()]
     before = [work_of(each, {}) for each in pids]
@@ -146,7 +146,7 @@ def is_busy(ranks: dict[int, int], seconds: float) -> bool:
 
 
 def worked(ticks: int, size: int, seconds: float) -> bool:
-    """Whether a rank that used ``ticks`` of a processor and moved ``size`` bytes in ``seconds`` did anything."""
+    """Tells whether ``ticks`` of a processor and ``size`` bytes in ``seconds`` are any work."""
     return ticks > max(2.0, seconds * TICKS_PER_SECOND) or size > IDLE_BYTES * max(1.0, seconds / IDLE_BYTES_SECONDS)
 
 

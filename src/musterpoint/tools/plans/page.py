@@ -26,7 +26,7 @@ BY_LAUNCHER, REMOVED = (
     "the launcher gives ranks a value of their own",
     "taken away, since it would mislead the launcher or ranks",
 )
-"""What becomes of a platform's variable."""
+"""Fates of a platform's variable."""
 
 
 class Row(NamedTuple):

@@ -1,7 +1,6 @@
 """For jobs whose scripts import smdistributed: whether they get musterpoint's own, and checks before the start."""
 
 import os
-import re
 from functools import cache
 from typing import Any, Callable, Mapping
 
@@ -22,7 +21,6 @@ MODELPARALLEL = "smdistributed.modelparallel"
 KINDS = ("smdistributed_dataparallel", "smdistributed_modelparallel")
 PARAMETERS = "mp_parameters"
 VARIABLE = "SM_HP_MP_PARAMETERS"
-_IMPORTS = re.compile(r"^(?:import|from)[ \t]+smdistributed\.(dataparallel|modelparallel)\b", re.MULTILINE)
 _BESIDE = {"modelparallel": ', "mpi": {"enabled": true}'}
 TOKEN = "SMDISTRIBUTED_TOKEN"
 """The variable by which ranks prove to each other that they are of one job, where they meet without torch."""
@@ -54,12 +52,15 @@ def not_asked(job: Job, environ: Mapping[str, str], program: str) -> str:
 
     SageMaker's SDK v2 drops keys that it doesn't know without a word, such as one without its level ``smdistributed``.
     """
-    found = _IMPORTS.search(program)
-    if found is None or job.distribution.kind != "none" or environ.get(SWITCH) == "1" or _packages(job, environ):
+    imported = [
+        line for line in program.splitlines() if line.startswith(("import smdistributed.", "from smdistributed."))
+    ]
+    library = next((name for name in ("modelparallel", "dataparallel") if any(name in line for line in imported)), "")
+    if not library or job.distribution.kind != "none" or environ.get(SWITCH) == "1" or _packages(job, environ):
         return ""
     return (
-        f"warning: {job.entry_point.program} imports smdistributed.{found[1]}, and the job names no distribution: "
-        f"{asking(found[1], local=False)} asks for it; the SDK drops other forms without a word"
+        f"warning: {job.entry_point.program} imports smdistributed.{library}, and the job names no distribution: "
+        f"{asking(library, local=False)} asks for it; the SDK drops other forms without a word"
     )
 
 

@@ -39,11 +39,13 @@ class Access(NamedTuple):
 
 
 class NotMoved(FetchError):
-    """The mover couldn't. ``missing``: there is nothing at the place. ``passing``: it may go well later."""
+    """The mover couldn't. ``missing``: there is nothing at the place. ``passing``: it may go well later. ``killed``: a
+    signal ended it, before it said anything.
+    """
 
-    def __init__(self, sentence: str, missing: bool, passing: bool) -> None:
+    def __init__(self, sentence: str, missing: bool, passing: bool, killed: bool = False) -> None:
         super().__init__(sentence)
-        self.missing, self.passing = missing, passing
+        self.missing, self.passing, self.killed = missing, passing, killed
 
 
 Say = Callable[[str], None]
@@ -243,7 +245,7 @@ def move(
             if heard.done is not None:
                 return heard.done
             why = heard.error or " ".join(heard.words) or f"the mover ended with code {status}"
-            raise NotMoved(f"{what}: {why}", heard.missing, heard.passing)
+            raise NotMoved(f"{what}: {why}", heard.missing, heard.passing, killed=status < 0 and not heard.error)
     finally:
         texts.close()
     raise FetchError(f"{what}: {advice(str(request['uri']), lacking, takes)}")

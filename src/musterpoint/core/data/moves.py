@@ -7,7 +7,7 @@ from musterpoint.base import temporary
 from musterpoint.base.below import below
 from musterpoint.base.errors import FetchError
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.data.mover import ANSWER, Access, Run, Say, limited, mib, move, run_here
+from musterpoint.core.data.mover import ANSWER, Access, NotMoved, Run, Say, limited, mib, move, run_here
 from musterpoint.core.data.places import ALONE, Channel, Share
 
 LONGEST_LIST = 120.0
@@ -178,7 +178,14 @@ def send_file(path: str, uri: str, access: Access, say: Say = print, run: Run = 
 
 
 def _sent(what: str, request: dict[str, Any], access: Access, say: Say, run: Run) -> Moved:
-    return Moved(**move(what, {"names": [], **request, "action": "send"}, access, say, run))
+    whole = {"names": [], **request, "action": "send"}
+    try:
+        return Moved(**move(what, whole, access, say, run))
+    except NotMoved as error:
+        if not error.killed:
+            raise
+        say(f"{error}; it is started again")
+    return Moved(**move(what, whole, access, say, run))
 
 
 def newest(target: Target, access: Access, run: Run = run_here) -> Newest | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import tarfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Callable, Mapping
 
 import pytest
 
 from musterpoint.base.errors import FetchError, UsageError
-from musterpoint.core.data.mover import Access, Heard
+from musterpoint.core.data.mover import Access, Heard, run_here
 from musterpoint.core.data.moves import Moved, Target, bring, measure, newest, send, speed
 from musterpoint.core.data.places import Channel, Share, below, is_path, place_of, read_channel
 from musterpoint.embedded.programs.transfer import open_store
@@ -155,6 +156,22 @@ def test_an_archive(source: Path, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "sent" / "model.tar.gz") as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")
     assert tree(tmp_path / "unpacked") == tree(source)
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_what_sends_is_started_again_once_when_it_was_killed(source: Path, tmp_path: Path, deaths: int) -> None:
+    said: list[str] = []
+    started: list[int] = []
+
+    def killed_first(argv: tuple[str, ...], environ: Mapping[str, str], on_line: Callable[[str], None]) -> int:
+        started.append(len(started))
+        return -9 if len(started) <= deaths else run_here(argv, environ, on_line)
+
+    to = tmp_path / "to"
+    with nullcontext() if deaths == 1 else pytest.raises(FetchError, match="the mover ended with code -9"):
+        send(str(source), str(to), ACCESS, say=said.append, run=killed_first)
+    assert said[0] == f"upload of {source}: the mover ended with code -9; it is started again"
+    assert len(started) == 2 and to.exists() == (deaths == 1)
 
 
 def test_speed(tmp_path: Path) -> None:

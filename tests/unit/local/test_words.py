@@ -29,6 +29,15 @@ KNOWN = flags_taken()
         ({"hyperparameters": {"a": [1]}}, ["--hyperparameters", '{"a": [1]}']),
         ({"source-dir": "code", "output": Path("out")}, ["--source-dir", "/base/code", "--output", "/base/out"]),
         ({"stop_after": 1.5}, ["--stop-after", "1.5"]),
+        ({"hyperparameters": "hp.json"}, ["--hyperparameters", "/base/hp.json"]),
+        ({"distribution": '{"mpi": {}}'}, ["--distribution", '{"mpi": {}}']),
+        ({"checkpoints": "kept"}, ["--checkpoints", "/base/kept"]),
+        ({"checkpoints": "s3://b/kept"}, ["--checkpoints", "s3://b/kept"]),
+        ({"python": "python3.12"}, ["--python", "python3.12"]),
+        ({"python": "venv/bin/python"}, ["--python", "/base/venv/bin/python"]),
+        ({"channel": "data"}, ["--channel", "data"]),
+        ({"channel": ["train=data", "other"]}, ["--channel", "train=data", "--channel", "other"]),
+        ({"channel": "data="}, ["--channel", "data="]),
     ],
 )
 def test_words(options: dict[str, Any], words: list[str]) -> None:

@@ -32,7 +32,7 @@ OBJECTS = ("--hyperparameters", "--distribution")
 OF_FILES = ("--program", "--arguments", "--module")
 """What a job's file has beside options."""
 PATHS = ("--source-dir", "--output", *OBJECTS)
-_PATHS = {**{flag: "file" for flag in PATHS}, **{option.flag: option.path for option in OPTIONS if option.path}}
+_PATHS = {**dict.fromkeys(PATHS, "file"), **{option.flag: option.path for option in OPTIONS if option.path}}
 """Options whose values are paths, and of what kind."""
 _OWN = ("program", "arguments", "module")
 _LARGEST = 64 << 20

@@ -50,6 +50,8 @@ none to speak of.
 """
 GPU_SECONDS = 5.0
 """For the end of the program that looks at GPUs."""
+COMPUTES = 0.2
+"""Of a processor: what a process uses that has work. Ray's own servers use 0.02 while there is none."""
 MOST_CHILDREN = 16
 MOST_FRAMES = 60
 Seen = dict[int, tuple[Facts, dict[int, set[int]]]]
@@ -80,7 +82,9 @@ def main(request: dict[str, Any]) -> None:
     """``request`` has:
 
     - ``seconds`` between the looks, and the process of each of ``ranks``
-    - ``idle``: seconds before the first look, in which a rank that uses a processor has the result be empty: ``{}``
+    - ``own``: musterpoint's process, below which are services, and what ranks have left to run by itself; one of these
+      that computes has the result be empty: ``{}``
+    - ``idle``: seconds before the first look, in which a rank that uses a processor has the same effect
     - ``py_spy``: the program that reads the stacks of Python processes, ``-`` where there is none
     - ``gpus``: our program that says how busy GPUs are
     - ``calls``: our program that says whether a process is in an MPI. It alone stops a thread, while its registers are
@@ -93,9 +97,9 @@ def main(request: dict[str, Any]) -> None:
     seconds: float = request["seconds"]
     ranks = {int(rank): pid for rank, pid in request["ranks"].items()}
     SILENT.update({ranks[int(rank)]: size for rank, size in request["silent"].items()})
-    if request["idle"] and is_busy(ranks, request["idle"]):
-        with open(request["result"], "w", encoding="utf-8") as file:
-            json.dump({}, file)
+    others = Others(request["own"], [*ranks.values()])
+    if request["idle"] and (is_busy(ranks, request["idle"]) or others.compute()):
+        write(request["result"], {})
         return
     watched = subprocess.Popen(
         [sys.executable, "-I", "-S", request["gpus"]],
@@ -132,8 +136,35 @@ def main(request: dict[str, Any]) -> None:
         found[str(rank)] = facts
     for rank, record in flights(ranks).items():
         found[str(rank)]["flight"] = record
-    with open(request["result"], "w", encoding="utf-8") as file:
+    write(request["result"], {} if others.compute() else found)
+
+
+def write(result: str, found: dict[str, Any]) -> None:
+    with open(result, "w", encoding="utf-8") as file:
         json.dump(found, file)
+
+
+class Others:
+    """The processes below musterpoint that aren't below ranks: services, such as Ray's, whose workers do the work, and
+    what left its parents. They look for work now and then while there is none, so that only one that computes counts.
+    """
+
+    def __init__(self, own: int, ranks: list[int]) -> None:
+        self._own, self._ranks = own, ranks
+        self._since, self._ticks = time.monotonic(), self._counts()
+
+    def _counts(self) -> dict[int, int]:
+        children = children_of()
+        known = {pid for root in (*self._ranks, os.getpid()) for pid in tree(root, children)}
+        return {pid: ticks_of(stat_of(pid)) for pid in tree(self._own, children)[1:] if pid not in known}
+
+    def compute(self) -> bool:
+        """Tells whether one of them has computed since the last question."""
+        now, ticks = time.monotonic(), self._counts()
+        most = COMPUTES * 100 * (now - self._since)
+        found = any(count - self._ticks.get(pid, count) > most for pid, count in ticks.items())
+        self._since, self._ticks = now, ticks
+        return found
 
 
 def is_busy(ranks: dict[int, int], seconds: float) -> bool:

@@ -107,10 +107,11 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
 
 
 def command(
-    texts: Texts, result: Path, seconds: float, reader: str, pids: list[int], idle: float = 0.0
+    texts: Texts, result: Path, seconds: float, reader: str, pids: list[int], idle: float = 0.0, own: int = 2**31
 ) -> tuple[str, ...]:
     request = {
         "seconds": seconds, "idle": idle, "ranks": dict(enumerate(pids)), "py_spy": reader,
+        "own": own,
         "gpus": gpu_activity.__file__, "calls": native_calls.__file__, "result": str(result), "silent": {},
     }  # fmt: skip
     return texts.own_command(SAMPLER, request)
@@ -170,6 +171,20 @@ def test_a_rank_that_works_is_not_looked_into_unasked(tmp_path: Path, start: Cal
             assert sampler.wait(500) == 0
         if bool(json.loads(result.read_text())) == (name == "asleep"):
             break
+    texts.close()
+    assert bool(json.loads(result.read_text())) == (name == "asleep")
+
+
+@pytest.mark.parametrize("name", ["asleep", "busy"])
+def test_what_is_below_musterpoint_beside_the_ranks_counts(
+    tmp_path: Path, start: Callable[..., Started], name: str
+) -> None:
+    """As Ray's workers, below a service, and what a rank has started in a session of its own."""
+    result, texts = tmp_path / "result.json", Texts()
+    rank = start(*dict.fromkeys(("asleep", name)))["asleep"].pid
+    words = command(texts, result, 1.0, "-", [rank], own=os.getpid())
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as sampler:
+        assert sampler.wait(500) == 0
     texts.close()
     assert bool(json.loads(result.read_text())) == (name == "asleep")
 

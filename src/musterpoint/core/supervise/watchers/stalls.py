@@ -101,6 +101,7 @@ class StallWatch(Watcher):
         request = {
             "seconds": min(WINDOW_SECONDS, self._seconds),
             "idle": 0.0 if self._asked else IDLE_SECONDS,
+            "own": os.getpid(),
             "ranks": ranks,
             "py_spy": py_spy,
             "gpus": self._texts.path("gpu_activity"),
@@ -134,7 +135,7 @@ class StallWatch(Watcher):
         try:
             with open(result, encoding="utf-8") as file:
                 self._facts = json.load(file)
-            if not self._facts:  # a rank here has used a processor
+            if not self._facts:  # something here has used a processor
                 self._answer(None)
                 return
         except (OSError, ValueError):

@@ -60,8 +60,8 @@ def worlds_of_one(host: str, world: int, meeting: Meeting) -> str:
     """What happened where the ranks of one world never met, and what makes them meet."""
     if meeting.apart:
         return (
-            f"torch.distributed connected processes of {host}, and none of them with another of the {world} hosts: "
-            f"each host trains a model of its own; {meeting.advice}"
+            f"torch.distributed ran on {host} without a connection to another of the {world} hosts: each host trains a "
+            f"model of its own; {meeting.advice}"
         )
     return (
         f"none of the {world} ranks connected to port {meeting.port} of {host}, where they were to meet: each ran "

@@ -25,6 +25,10 @@ from musterpoint.core.supervise.context import SupervisorContext
 
 LOOKS = (2.0, 5.0, 15.0, 45.0)
 """Seconds from one look to the next, the last for ever: below the 60 s for which Linux remembers a connection."""
+LOOKS_FOR_THREADS = (*(2.0,) * 20, *(5.0,) * 120, 45.0)
+"""The same for what is seen only while it lives."""
+THREADS = ("pt_gloo", "pt_nccl", "pt_tcpstore")
+"""How names of threads begin that torch.distributed starts in each of its processes (torch 2.13)."""
 CLOSING = frozenset({"04", "05", "06", "08", "09", "0B"})
 """States of a connection that one side or both have closed (Linux, ``include/net/tcp_states.h``)."""
 _MOST_FILES = 100
@@ -65,7 +69,7 @@ class MeetingWatch:
         self._before = frozenset(row.ends for row in rows(proc))
         self._uses_library = self._is_over = False
         self.met = not os.path.exists(f"{proc}/net/tcp")
-        self._looks = iter(LOOKS)
+        self._looks = iter(LOOKS_FOR_THREADS if meeting.apart else LOOKS)
         self._timer: Timer | None = None
         self._look_at_end: Timer | None = None
         self._wait()
@@ -94,22 +98,23 @@ class MeetingWatch:
     def _has_connection(self, found: list[Tcp]) -> bool:
         """Whether a rank has a connection to the port, to another host, or to another rank of this host."""
         owners: dict[str, int] = {}
-        uses = False
         pids = list(self._pids())
         for pid, below in tree.descendants_of(pids, self._proc).items() if pids else ():
             for each in (pid, *(stat.pid for stat in below)):
                 owners.update(dict.fromkeys(_inodes(each, self._proc), pid))
-                uses = uses or _maps(each, self._meeting.library, self._proc)
+                self._uses_library = self._uses_library or self._is_of_world(each)
         own = [row for row in found if row.inode in owners and row.state == "01"]
         places = {row.local: owners[row.inode] for row in own}
-        is_world = not self._meeting.apart or any(row.remote in places for row in own)
-        self._uses_library = self._uses_library or (uses and is_world)
         return any(
             row.remote.endswith(self._port)
             or row.remote.rpartition(":")[0] in self._hosts
             or places.get(row.remote, owners[row.inode]) != owners[row.inode]
             for row in own
         )
+
+    def _is_of_world(self, pid: int) -> bool:
+        """Tells whether a process may be of a world: it has the library, or, of programs apart, its threads."""
+        return _runs(pid, THREADS, self._proc) if self._meeting.apart else _maps(pid, self._meeting.library, self._proc)
 
     def rank_ended(self, well: bool, last: bool, explained: bool = False, nested: str = "") -> Failure | None:
         """A rank of this host ended, ``well`` or not; ``last``: no other runs here.
@@ -193,6 +198,17 @@ def _inodes(pid: int, proc: str) -> Iterator[str]:
             continue
         if target.startswith("socket:["):
             yield target[8:-1]
+
+
+def _runs(pid: int, threads: tuple[str, ...], proc: str) -> bool:
+    for task in tree.listed(f"{proc}/{pid}/task"):
+        try:
+            with open(f"{proc}/{pid}/task/{task}/comm", encoding="utf-8", errors="replace") as file:
+                if file.read().startswith(threads):
+                    return True
+        except OSError:  # it has ended
+            continue
+    return False
 
 
 def _maps(pid: int, library: str, proc: str) -> bool:

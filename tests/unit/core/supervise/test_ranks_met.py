@@ -107,32 +107,28 @@ def test_connections_of_two_ranks_with_each_other(machine: Machine) -> None:
     assert watch.met
 
 
-WITHIN = [("0100007F:9000", "0100007F:9001", "01", 1), ("0100007F:9001", "0100007F:9000", "01", 2)]
-"""A world of one host: its store, and a rank."""
 TO_HOST = ("02014D0A:9002", "03014D0A:2222", "01", 3)
 
 
 @pytest.mark.parametrize(
-    ("rows", "torch", "warned"),
-    [(WITHIN, True, True), (WITHIN, False, False), ([], True, False), ([*WITHIN, TO_HOST], True, False),
-     ([*WITHIN, (*TO_HOST[:2], "06", 0)], True, False)],
-    ids=["a world of its own", "no torch", "no world", "of several hosts", "that ended"],
+    ("rows", "thread", "warned"),
+    [([], "pt_gloo_runloop", True), ([], "pt_tcpstore_uv", True), ([], "pt_autograd_0", False),
+     ([TO_HOST], "pt_gloo_runloop", False), ([(*TO_HOST[:2], "06", 0)], "pt_gloo_runloop", False)],
+    ids=["a world of its own", "its store", "no world", "of several hosts", "that ended"],
 )  # fmt: skip
 def test_programs_that_may_be_independent_are_told_of_worlds_apart(
-    machine: Machine, rows: list[tuple[str, str, str, int]], torch: bool, warned: bool
+    machine: Machine, rows: list[tuple[str, str, str, int]], thread: str, warned: bool
 ) -> None:
     machine.meeting = machine.meeting._replace(port=0, modules=(), apart=True)
     watch = machine.watch()
     machine.table(*rows)
     for row in rows:
         machine.owns(510, row[3])
-    if torch:
-        (machine.proc / "510/maps").write_text("7f00-7f01 r-xp 0 0 0 /lib/libtorch_cpu.so\n")
+    (machine.proc / "510/task/511").mkdir(parents=True)
+    (machine.proc / "510/task/511/comm").write_text(f"{thread}\n")
     watch.look()
     assert end(watch) is None
-    assert [text.partition(",")[0] for text in machine.said] == [
-        "warning: torch.distributed connected processes of algo-1"
-    ] * warned
+    assert [text[:44] for text in machine.said] == ["warning: torch.distributed ran on algo-1 wit"] * warned
 
 
 @pytest.mark.parametrize(

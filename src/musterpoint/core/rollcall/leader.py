@@ -216,6 +216,7 @@ class LeaderCall:
         """One line for each address, of a few: anybody in the network may call."""
         if address not in self._told and len(self._told) < _MOST_TOLD:
             self._told.add(address)
+            self._attendance.note(f"a caller at {address} was refused: {why}; all hosts of a job need the same")
             self._say(f"warning: a caller at {address} was refused: {why}")
 
     def _unproved(self, host: str, address: str, claim: str) -> None:

@@ -22,7 +22,7 @@ from musterpoint.core.channel.redial import DialerMaker, Membership
 from musterpoint.core.channel.session import Ticket, random_token
 from musterpoint.core.channel.worker import WorkerChannel
 from musterpoint.core.rollcall.attendance import TO_OPEN, UNANSWERED, ProgressPrinter, Row, oddities, table
-from musterpoint.core.rollcall.hello import MOST_ADDRESSES, Hello, error_of
+from musterpoint.core.rollcall.hello import MOST_ADDRESSES, NO_SEAT, Hello, error_of
 from musterpoint.core.rollcall.roster import Participant, Roster
 from musterpoint.core.rollcall.seat_columns import read_roster
 
@@ -188,7 +188,8 @@ class WorkerCall:
         elif kind == "refused":
             reason = self.refusal = printable(wire.text(message, "reason"), _LONGEST_REASON)
             error = error_of(reason, message.get("usage") == 1)
-            self._end(error(f"{self._leader} ({link.peer}) refused {self._me}: {reason}"))
+            own = f". {self._described()}" if reason == NO_SEAT else ""
+            self._end(error(f"{self._leader} ({link.peer}) refused {self._me}: {reason}{own}"))
         elif kind == "roster" and self._ticket is not None:
             self._roster(link, message)
         elif kind == "over" and self._ticket is not None:
@@ -198,6 +199,14 @@ class WorkerCall:
             self._end(StoppedEarly(wire.host(message), wire.stop_signal(message)))
         else:
             raise wire.WireError(f"an unexpected {kind!r}")
+
+    def _described(self) -> str:
+        """What this host said of itself, to be compared with the leader's side: strangers learn nothing of it."""
+        count = f", {self._unnamed.nnodes} hosts (--nnodes)" if self._unnamed is not None else ""
+        return (
+            f"This host's job is {self._offer.job!r} (the program's name, or --job-name), its launcher "
+            f"{self._offer.launcher}{count}: all hosts need the same"
+        )
 
     def _wait(self, link: Link) -> None:
         self._waits = True

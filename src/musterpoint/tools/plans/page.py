@@ -327,7 +327,7 @@ def differences(blocks: Sequence[Block], whole: Sequence[Block]) -> tuple[Block,
     here = {block.key for block in blocks}
     missing = [block.title.partition(", ")[0] for block in whole if block.key not in here and block.command]
     if missing:
-        found.insert(0, Block("missing", f"not here: {_listed(missing)}"))
+        found.insert(0, Block("missing", f"not started here: {_listed(missing)}"))
     return tuple(found)
 
 

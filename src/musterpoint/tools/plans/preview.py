@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 from musterpoint import __version__
-from musterpoint.base import settings
+from musterpoint.base import probe, settings
 from musterpoint.base.errors import MusterError, UsageError
 from musterpoint.base.masking import Masker
 from musterpoint.base.settings import Settings
@@ -30,6 +30,9 @@ from musterpoint.core.rollcall.roster import Roster, Seat
 from musterpoint.core.runtime import Request
 from musterpoint.core.unheeded import unheeded
 from musterpoint.tools.plans.page import BY_LAUNCHER, KEPT, NOT_NEEDED, READ, REMOVED, REPLACED, Subject
+
+DECIDES = ("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "HOME")
+"""Variables that decide which modules a Python finds, or which mpirun there is."""
 
 
 class HostView(NamedTuple):
@@ -168,6 +171,19 @@ def seen_from(job: Job, host: str) -> Job:
     )
 
 
+def _asked_once() -> probe.Ask:
+    """Asks a program of this machine once for all hosts: they differ in no variable that decides its answer."""
+    answers: dict[tuple[object, ...], probe.Answer] = {}
+
+    def ask(words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool = False) -> probe.Answer:
+        key = (*words, cwd, errors, *(environ.get(name) for name in DECIDES))
+        if key not in answers:
+            answers[key] = probe.ask(words, environ, cwd, errors)
+        return answers[key]
+
+    return ask
+
+
 def preview(
     views: Sequence[HostView],
     typed: bool,
@@ -194,8 +210,10 @@ def preview(
         lacks.setdefault(str(error), error)
 
     wanted = [what_is_wanted(view.job, view.options, its, lacks=lacking) for view, its in zip(views, seen, strict=True)]
+    ask = _asked_once()
     prepared = [
-        prepare_host(each, view.environ, typed, lacks=lacking) for each, view in zip(wanted, views, strict=True)
+        prepare_host(each, view.environ, typed, ask=ask, lacks=lacking)
+        for each, view in zip(wanted, views, strict=True)
     ]
     slots = {view.job.current_host: host.choice.slots for view, host in zip(views, prepared, strict=True)}
     rosters, plans = [], []

@@ -58,5 +58,5 @@ class Handshake:
             self._open()
             self._link.send(wire.pack("proof", proof=proof))
             return None
-        said = f": {printable(wire.text(message, 'reason'), 200)}" if message["t"] == "refused" else ""
+        said = f" ({printable(wire.text(message, 'reason'), 200)})" if message["t"] == "refused" else ""
         raise wire.WireError(f"a {message['t']!r} that does not bear the mark of our secret{said}")

@@ -96,7 +96,7 @@ class Follower:
             if not self._expected:
                 self._greet(value)
             elif not same_token(str(value.get("key")), self._expected):
-                raise LauncherError("what leads this host's entry points doesn't know their token: end that process")
+                raise LauncherError("what leads this host's entry points doesn't know their token; end that process")
             elif isinstance(value.get("start"), dict):
                 self._start(value["start"])
             elif value.get("end") in range(256):

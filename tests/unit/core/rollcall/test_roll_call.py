@@ -169,7 +169,7 @@ def test_a_short_secret_is_warned_about_once(start: Start, secret: str, warned: 
     hosts = gathered(start, 2, secret=secret)
     said = [line for host in hosts for line in host.said if "token_hex" in line]
     assert len(said) == warned
-    assert not any("--secret has 4" not in line for line in said)
+    assert not any("(--secret) has 4" not in line for line in said)
 
 
 def test_a_host_nobody_asked_for_is_told_and_does_no_harm(start: Start) -> None:

@@ -193,9 +193,17 @@ class StallWatch(Watcher):
         self._said = sentence
         whose = {} if failure.rank is None else {"of": failure.host, "rank": failure.rank}
         self._context.record("stalled", **whose, ends=self._ends, reason=sentence)
-        self._peers.topic(quiet_hosts.TOPIC).stalled(sentence)
+        self._peers.topic(quiet_hosts.TOPIC).stalled(self._what_follows(sentence))
         if self._ends:
             self._emit(Broken(failure))
+
+    def _what_follows(self, sentence: str) -> str:
+        """Adds what becomes of the job, for hosts that go by this one's options."""
+        if self._ends:
+            return sentence
+        if self._asked:
+            return f"the job stands still: {sentence}; it goes on (--on-stall dump)"
+        return f"{sentence}; the job goes on: --stall-timeout SECONDS ends one that stands still"
 
     def _say_once(self, text: str) -> None:
         """Says what wasn't said at the look before this one."""
@@ -230,11 +238,10 @@ class StallWatch(Watcher):
 
     def stalled(self, event: Stalled) -> None:
         """Says that the job stands still, and keeps the stacks of the ranks here."""
+        if not self._ends:
+            self._context.say(event.sentence)
         if not self._asked:
-            self._context.say(f"{event.sentence}; the job goes on: --stall-timeout SECONDS ends one that stands still")
             self._timer.cancel()  # once is enough
-        elif not self._ends:
-            self._context.say(f"the job stands still: {event.sentence}; it goes on (--on-stall dump)")
         if not self._facts:
             return
         self._keep_flight_records()

@@ -15,7 +15,7 @@ from typing import Any, Mapping, NamedTuple
 
 from musterpoint.base import spellings
 from musterpoint.base.errors import UsageError, similar
-from musterpoint.base.settings import removed_flag
+from musterpoint.base.settings import OPTIONS, removed_flag
 from musterpoint.base.untrusted import checked, read_regular
 from musterpoint.core.data.places import is_path
 
@@ -31,7 +31,9 @@ PAIRS = ("--channel", "--env", "--metric")
 OBJECTS = ("--hyperparameters", "--distribution")
 OF_FILES = ("--program", "--arguments", "--module")
 """What a job's file has beside options."""
-PATHS = ("--source-dir", "--output", "--requirements", "--hosts-file", "--log-dir", "--accelerate-config")
+PATHS = ("--source-dir", "--output", *OBJECTS)
+_PATHS = {**{flag: "file" for flag in PATHS}, **{option.flag: option.path for option in OPTIONS if option.path}}
+"""Options whose values are paths, and of what kind."""
 _OWN = ("program", "arguments", "module")
 _LARGEST = 64 << 20
 """Bytes of a job's file."""
@@ -71,9 +73,21 @@ def _words(flag: str, value: Any, takes_value: bool, where: str, base: str) -> l
     if isinstance(value, (list, tuple)):
         return [flag, ",".join(_text(each, where) for each in value)]
     text = _text(value, where)
-    if flag in PATHS and not (flag in OBJECTS and text.lstrip().startswith(("{", "["))):
-        text = os.path.join(base, text)
-    return [flag, text]
+    return [flag, _from(base, text) if _is_path(flag, text) else text]
+
+
+def _is_path(flag: str, text: str) -> bool:
+    """Tells whether a value is a path: no JSON, no command of PATH, no URI, and no place in words of its own."""
+    kind = _PATHS.get(flag)
+    if flag in OBJECTS:
+        return not text.lstrip().startswith(("{", "[", '"'))
+    if kind == "command":
+        return "/" in text
+    return kind is not None and bool(text) and (kind != "place" or "://" not in text)
+
+
+def _from(base: str, path: str) -> str:
+    return os.path.join(base, path) if path else path
 
 
 def _pairs(flag: str, value: Any, where: str, base: str) -> list[str]:
@@ -82,11 +96,11 @@ def _pairs(flag: str, value: Any, where: str, base: str) -> list[str]:
         pairs = [(str(name), _text(each, f"{where}.{name}")) for name, each in value.items()]
     else:
         texts = [_text(each, where) for each in (value if isinstance(value, (list, tuple)) else [value])]
-        if flag == "--env" and any("=" not in text for text in texts):
-            return texts
+        if any("=" not in text for text in texts):
+            return texts  # a name alone; where that is wrong, the command line's own words say so
         pairs = [(text.partition("=")[0], text.partition("=")[2]) for text in texts]
     if flag == "--channel":
-        pairs = [(name, os.path.join(base, path) if is_path(path) else path) for name, path in pairs]
+        pairs = [(name, _from(base, path) if is_path(path) else path) for name, path in pairs]
     return [f"{name}={text}" for name, text in pairs]
 
 

@@ -99,17 +99,23 @@ def test_host_names_of_the_sdk(project: Path) -> None:
     assert re.fullmatch(r"algo-1-([a-z0-9]{5}) algo-2-\1", " ".join(names))
 
 
-def test_a_used_output_directory_is_left_alone(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (project / "out").mkdir()
-    (project / "out" / "precious").touch()
-    assert local.main(["--output", str(project / "out"), str(project / "train.py")], {}) == 64
-    assert "there is something in it already" in capfd.readouterr().err
+def test_a_used_output_directory_is_left_alone(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project)
+    same = project / "muster-jobs" / "same"
+    (same / "precious").mkdir(parents=True)
+    assert local.main(["--output", str(same), "train.py"], {}) == 64
+    assert f"--output={same}: there is something in {same} already; give another --output" in capfd.readouterr().err
+    (same / "hosts").mkdir()
+    assert local.main(["--job-name", "same", "train.py"], {}) == 64
+    assert f"--job-name=same: a job that is over has left {same}; give another --job" in capfd.readouterr().err
 
 
 def test_jobs_are_kept_out_of_git(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)
     layout = Layout(str(project / "muster-jobs" / "a-job"))
-    local._make_output(layout, True)
+    local._make_output(layout, "--job-name=a-job", True)
     assert (project / "muster-jobs" / ".gitignore").read_text() == "*\n"
-    with pytest.raises(UsageError, match="a-job: another job, which still runs, has this directory"):
-        local._make_output(layout, True)  # for another job, which found it empty
+    with pytest.raises(UsageError, match="--job-name=a-job: a job that still runs has .*/a-job; give another --job-name"):
+        local._make_output(layout, "--job-name=a-job", True)  # for another job, which found it empty

@@ -11,12 +11,13 @@ from typing import Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.readers import read_count
-from musterpoint.base.settings import BY_FIELD, variable_of
+from musterpoint.base.settings import BY_FIELD, from_environ, variable_of
 from musterpoint.cli.options import Command, Parser, add_options, given, one_of, split
 from musterpoint.core.job import platforms
 from musterpoint.core.launch.table import instead_of, of_program
 from musterpoint.local import job
 from musterpoint.local.backend import BACKENDS
+from musterpoint.local.host_environment import host_environment
 from musterpoint.local.metrics import read_metrics
 from musterpoint.local.platforms.table import DEFAULT, playable, played, read_platform
 from musterpoint.local.typed_paths import typed_path
@@ -190,10 +191,12 @@ def job_from(
     if not command.program:
         raise UsageError(f"{prog}: no PROGRAM given; expected `{prog} [options] PROGRAM [ARGS...]`")
     try:
-        return _job_from(command, asked, cwd, environ)
+        made = _job_from(command, asked, cwd, environ)
     except UsageError as error:
         where = f" (in {asked.file}, or on the command line)" if asked.file else ""
         raise UsageError(f"{error}{where}") from None
+    from_environ(host_environment(made, made.hosts[0], environ, {}, {}))  # what each host would refuse
+    return made
 
 
 def _job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Mapping[str, str]) -> job.LocalJob:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from typing import Any, Mapping, NamedTuple, Sequence
 
@@ -18,6 +19,8 @@ from musterpoint.cli.plan import show
 from musterpoint.cli.torchrun_flags import FLAGS, CommandLine, Said, ignored_line, read, table
 from musterpoint.core import nested
 from musterpoint.core.fabric.devices import survey
+from musterpoint.core.launch.commands import launching
+from musterpoint.core.launch.table import instead_of, of_program
 from musterpoint.core.runtime import Request
 from musterpoint.tools.plans.preview import preview_request
 
@@ -83,6 +86,8 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
             )
         asked = own.parse_args(command.own)
         translated = translate(command.said, environ, {**given(asked)})
+        if translated.given.get("launcher") == "torchrun":
+            _refuse_launcher(command, argv)
     except UsageError as error:
         if PLAN in argv:
             raise
@@ -108,6 +113,27 @@ def _asks_for_help(argv: Sequence[str], environ: Mapping[str, str], valued: Mapp
             if before.program == "PROGRAM":
                 return None
     return read(argv, environ, valued)
+
+
+def _refuse_launcher(command: CommandLine, argv: Sequence[str]) -> None:
+    """A UsageError where PROGRAM is a launcher's command, which would start ranks in each rank."""
+    words = (*(("python", "-m") if "module" in command.said else ()), command.program, *command.arguments)
+    name, own = launching(words), os.path.basename(command.program)
+    if not name or of_program(own, command.program):  # a launcher's command line that is read as ours
+        return
+    if name in _SAME and own == name:
+        head = list(argv[: len(argv) - len(command.arguments) - 1])
+        while head and head[-1] in ("--", "-m", "--module"):
+            head.pop()
+        instead = f"leave it out: {shlex.join(('muster', 'torchrun', *head, *command.arguments))}"
+    else:
+        script = f"{OWN_PREFIX}launcher script starts {name} itself, once per host"
+        instead = f"it would be started once per rank: {instead_of(name, 'launch')}; {script}"
+    raise UsageError(f"muster torchrun: PROGRAM is {name}, which starts ranks itself: {instead}")
+
+
+_SAME = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
+"""Commands and modules with the flags that we read."""
 
 
 def own_parser() -> Parser:

@@ -14,10 +14,11 @@ from musterpoint.local.job import Container, LocalJob
 from musterpoint.local.tree import Layout
 
 
-def job(directory: Path, *words: str) -> LocalJob:
+def job(directory: Path, *words: str, **environ: str) -> LocalJob:
     parser = local_options.parser()
     command = split(parser, words)
-    return local_options.job_from(command, parser.parse_args(command.head), str(directory), {"AWS_REGION": "eu-west-1"})
+    here = {"AWS_REGION": "eu-west-1", **environ}
+    return local_options.job_from(command, parser.parse_args(command.head), str(directory), here)
 
 
 @pytest.fixture
@@ -73,6 +74,17 @@ def test_a_distribution_is_the_sdks(project: Path) -> None:
 def test_what_is_wrong_is_said(project: Path, words: tuple[str, ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         job(project, *words)
+
+
+@pytest.mark.parametrize("words", [("--hosts", "2"), ("--env", "MUSTER_SLOTS"), ("--image", "i")])
+def test_a_wrong_variable_is_refused_before_there_is_a_job(
+    words: tuple[str, ...], project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project)
+    assert local.main([*words, "train.py"], {"MUSTER_SLOTS": "two"}) == 64
+    assert "MUSTER_SLOTS='two': expected a whole number" in capfd.readouterr().err
+    assert not (project / "muster-jobs").exists()
+    assert job(project, "--slots", "2", "train.py", MUSTER_SLOTS="two").options["MUSTER_SLOTS"] == "2"
 
 
 def test_a_variable_may_be_taken_from_here(project: Path) -> None:

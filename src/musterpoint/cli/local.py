@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Mapping, Sequence
 from musterpoint.base.console import Console
 from musterpoint.base.errors import UsageError
 from musterpoint.base.posix import fcntl
+from musterpoint.base.spellings import Typed
 from musterpoint.cli.errors import guarded
-from musterpoint.cli.local_options import flags_taken, job_from, parser, parsers, read
-from musterpoint.cli.options import Parser, has_option, split
+from musterpoint.cli.local_options import job_from, parser, parsers, read
+from musterpoint.cli.options import Parser, has_option, split, typed
 from musterpoint.core.code.project import LOCAL_JOBS
 from musterpoint.core.job import directories
 from musterpoint.core.unheeded import behind_the_program
@@ -85,7 +86,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         _make_output(layout, said, not asked.output)
         console = Console(job.masker_of(local_job, environ).mask, messages.write)
-        for text in unheeded(local_job, asked, backend.name):
+        for text in unheeded(local_job, asked, backend.name, typed(parser(), command)):
             console.say(text)
         description = run(
             local_job,
@@ -128,13 +129,14 @@ def _check_demo(program: str, asked: argparse.Namespace) -> None:
         raise UsageError(f"muster local --demo is a job of its own, without {what}: leave out one of them")
 
 
-def unheeded(local_job: job.LocalJob, asked: argparse.Namespace, backend: str) -> list[str]:
+def unheeded(local_job: job.LocalJob, asked: argparse.Namespace, backend: str, line: Typed | None) -> list[str]:
     """Warnings of options that have no effect for this job, and of words that seem to mean something else."""
     internet = asked.internet == "on"
     given = Given(local_job, backend, asked.host_names, asked.one_address, asked.requirements or "", internet)
     said = without_effect(given)
-    program = os.path.join(local_job.source_dir, local_job.program)
-    said += behind_the_program(program, local_job.arguments, flags_taken(), "muster local")
+    if line is not None:
+        program = os.path.join(local_job.source_dir, local_job.program)
+        said += behind_the_program(program, local_job.arguments, line)
     return said + elsewhere(local_job, os.getcwd())
 
 
@@ -200,4 +202,4 @@ def preview(flags: Parser, argv: Sequence[str], environ: Mapping[str, str]) -> t
     backend, made = preview_local(
         job, output_of(job, asked), environ, asked.backend, asked.one_address, asked.internet == "on"
     )
-    return made._replace(notes=(*made.notes, *unheeded(job, asked, backend))), asked
+    return made._replace(notes=(*made.notes, *unheeded(job, asked, backend, typed(flags, command)))), asked

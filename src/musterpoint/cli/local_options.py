@@ -57,8 +57,7 @@ def read(flags: Parser, argv: Sequence[str]) -> tuple[Command, argparse.Namespac
 
 def flags_taken(flags: Parser | None = None) -> dict[str, bool]:
     """Every flag, and whether it takes a value; without those about the command line itself."""
-    flags = flags or parser()
-    return {flag: bool(flags.takes_value(flag)) for flag in flags.flags if flag.startswith("--") and flag != "--help"}
+    return (flags or parser()).taken
 
 
 def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE, examples: str = EXAMPLES) -> Parser:

@@ -129,5 +129,5 @@ def test_jobs_are_kept_out_of_git(project: Path, monkeypatch: pytest.MonkeyPatch
     layout = Layout(str(project / "muster-jobs" / "a-job"))
     local._make_output(layout, "--job-name=a-job", True)
     assert (project / "muster-jobs" / ".gitignore").read_text() == "*\n"
-    with pytest.raises(UsageError, match="--job-name=a-job: a job that still runs has .*/a-job; give another --job-name"):
+    with pytest.raises(UsageError, match=r"^--job-name=a-job: a job that still runs has .*; give another --job-name"):
         local._make_output(layout, "--job-name=a-job", True)  # for another job, which found it empty

@@ -236,7 +236,9 @@ def _nearly(path: str) -> str:
     found: dict[str, str] = {}
     for parent in (folder, os.path.join(folder, LOCAL_JOBS)):
         with contextlib.suppress(OSError):
-            places = sorted(filter(os.DirEntry.is_dir, os.scandir(parent or ".")), key=lambda each: each.stat().st_mtime)
+            places = sorted(
+                filter(os.DirEntry.is_dir, os.scandir(parent or ".")), key=lambda each: each.stat().st_mtime
+            )
             found.update((place.name, os.path.join(parent, place.name)) for place in places)
     begun = [place for own, place in found.items() if own.startswith(name)]
     return found.get(name) or (begun[-1] if begun else found.get(similar(name, found), ""))

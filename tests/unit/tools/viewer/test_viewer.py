@@ -281,9 +281,7 @@ def test_a_job_that_runs_has_no_timeline_yet(tmp_path: Path) -> None:
         ("what", ""),
     ],
 )
-def test_a_directory_that_is_not_there(
-    asked: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_that_is_not_there(asked: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for at, name in enumerate(("crash-2026-1", "crash-2026-2", "train-2026")):
         (tmp_path / "muster-jobs" / name).mkdir(parents=True)

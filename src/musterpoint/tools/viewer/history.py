@@ -212,8 +212,9 @@ def _timelines_of(path: str) -> list[tuple[str, str]]:
 def _why_not(path: str) -> str:
     """Why there is no timeline at ``path``, and where there may be one, for people."""
     if not os.path.exists(path):
-        meant = _nearly(path)
-        return f"there is no such directory{f' (did you mean {meant}?)' if meant else ''}"
+        meant, newest = _nearly(path), newest_job(".")
+        near = f" (did you mean {meant}?)" if meant else f"; the newest job here is {newest}" if newest else ""
+        return f"there is no such directory{near}"
     running, hosts = in_use(path), os.path.join(path, "hosts")
     if running or os.path.isdir(hosts):
         why = "its timeline is written at its end" if running else "it was ended before it wrote a timeline"

@@ -3,7 +3,9 @@
 Sources: the help of torchrun 2.13, mpirun (Open MPI 4 and 5, MPICH), srun, accelerate, deepspeed and Ray.
 """
 
-from typing import Collection, Iterable
+from typing import Collection, Iterable, Mapping
+
+from musterpoint.base.records import NamedTuple
 
 ALIKE: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("--hosts", "--nnodes"), ("--nodes", "--num-nodes", "--num-hosts", "--num-machines", "--instance-count", "-N")),
@@ -34,6 +36,8 @@ OF_TORCHRUN = (
 )
 """Words that a program rarely has itself, so that behind one they were most likely meant for the launcher."""
 
+SWITCHES = frozenset(("--standalone", "--demo", "--cpu-fallback"))
+"""Those of both lists that take no value."""
 OF_LOCAL = frozenset(
     (
         *("--image", "--stop-after", "--backend", "--env", "--host-slots", "--internet", "--debug", "--demo"),
@@ -41,6 +45,18 @@ OF_LOCAL = frozenset(
     )
 )
 """Options of ``muster local`` that no other command has, but for ``muster plan --hosts N``."""
+
+
+class Typed(NamedTuple):
+    """A command line with a program in it: ``command`` with the options ``head``, then ``program``, as it was typed.
+
+    ``flags``: those of the command, and whether each takes a value.
+    """
+
+    command: str
+    head: tuple[str, ...]
+    program: str
+    flags: Mapping[str, bool]
 
 
 def plain(word: str) -> str:

@@ -59,8 +59,8 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if request.program is None and not platforms.here(environ, base_of(environ)).describes:
         said.append("no PROGRAM was given, and no job is here: a program that is started alone sees these variables")
         request = request._replace(program=sys.executable, typed=True)
-    elif request.program is not None:
-        said += behind_the_program(request.program, request.arguments or (), _parser("--").flags, "muster env")
+    elif request.program is not None and request.line is not None:
+        said += behind_the_program(request.program, request.arguments or (), request.line)
     preview = preview_request(request)
     roster, plan = preview.of(preview.job.current_host)
     scope = Scope(plan, roster, _variables(plan), preview.masker(environ), survey(environ).gpus)

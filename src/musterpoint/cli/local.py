@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING, Mapping, Sequence
 
 from musterpoint.base.console import Console
 from musterpoint.base.errors import UsageError
 from musterpoint.base.posix import fcntl
+from musterpoint.base.spellings import Typed
 from musterpoint.cli.errors import guarded
-from musterpoint.cli.local_options import flags_taken, job_from, parser, parsers, read
-from musterpoint.cli.options import Parser, has_option, split
+from musterpoint.cli.local_options import job_from, parser, parsers, read
+from musterpoint.cli.options import Parser, has_option, split, typed
 from musterpoint.core.code.project import LOCAL_JOBS
 from musterpoint.core.job import directories
 from musterpoint.core.unheeded import behind_the_program
@@ -48,7 +51,6 @@ What you have seen:
 """
 _READER = 5.0
 """Seconds that a reader of our messages gets at the end for the rest."""
-_USED = "there is something in it already; give a new directory"
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
@@ -77,13 +79,14 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         command, asked = read(parser(), [*argv, *DEMO])
     local_job = job_from(command, asked, os.getcwd(), environ)
     layout = Layout(output_of(local_job, asked))
-    _check_output(layout.output)
+    said = f"--output={layout.output}" if asked.output else f"--job-name={local_job.name}"
+    _check_output(layout.output, said)
     backend = choose_backend(asked.backend, layout, local_job, asked.one_address, asked.internet == "on")
     messages = MessageOutput(2)
     try:
-        _make_output(layout, not asked.output)
+        _make_output(layout, said, not asked.output)
         console = Console(job.masker_of(local_job, environ).mask, messages.write)
-        for text in unheeded(local_job, asked, backend.name):
+        for text in unheeded(local_job, asked, backend.name, typed(parser(), command)):
             console.say(text)
         description = run(
             local_job,
@@ -126,13 +129,14 @@ def _check_demo(program: str, asked: argparse.Namespace) -> None:
         raise UsageError(f"muster local --demo is a job of its own, without {what}: leave out one of them")
 
 
-def unheeded(local_job: job.LocalJob, asked: argparse.Namespace, backend: str) -> list[str]:
+def unheeded(local_job: job.LocalJob, asked: argparse.Namespace, backend: str, line: Typed | None) -> list[str]:
     """Warnings of options that have no effect for this job, and of words that seem to mean something else."""
     internet = asked.internet == "on"
     given = Given(local_job, backend, asked.host_names, asked.one_address, asked.requirements or "", internet)
     said = without_effect(given)
-    program = os.path.join(local_job.source_dir, local_job.program)
-    said += behind_the_program(program, local_job.arguments, flags_taken(), "muster local")
+    if line is not None:
+        program = os.path.join(local_job.source_dir, local_job.program)
+        said += behind_the_program(program, local_job.arguments, line)
     return said + elsewhere(local_job, os.getcwd())
 
 
@@ -141,42 +145,46 @@ def output_of(local_job: job.LocalJob, asked: argparse.Namespace) -> str:
     return os.path.abspath(asked.output or os.path.join(LOCAL_JOBS, local_job.name))
 
 
-def _check_output(path: str) -> None:
-    """Refuses a directory that already has files in it."""
+def _check_output(path: str, said: str) -> None:
+    """Refuses a directory that already has files in it. ``said``: the option that names it."""
     try:
         used = os.listdir(path)
     except FileNotFoundError:
         return
     except OSError as error:
-        raise UsageError(f"--output={path}: the directory can't be used: {error.strerror}") from None
+        raise UsageError(f"{said}: {path} can't be used: {error.strerror}") from None
     if used:
-        raise UsageError(f"--output={path}: {_USED}")
+        raise _used(path, said)
 
 
-def _make_output(layout: Layout, ours: bool) -> None:
+def _used(path: str, said: str) -> UsageError:
+    """The error where ``path`` is another job's, or a file."""
+    flag = said.partition("=")[0]
+    if directories.in_use(path):
+        return UsageError(f"{said}: a job that still runs has {path}; give another {flag}, or wait for its end")
+    if os.path.isdir(os.path.join(path, "hosts")):
+        again = f"give another {flag}, or remove what it left (rm -r {shlex.quote(path)})"
+        return UsageError(f"{said}: a job that is over has left {path}; {again}")
+    return UsageError(f"{said}: there is something in {path} already; give another {flag}")
+
+
+def _make_output(layout: Layout, said: str, ours: bool) -> None:
     """Makes the job's directory. ``ours``: it is in our default folder, which is then excluded from git."""
     path = layout.output
     try:
         os.makedirs(path, exist_ok=True)
-        _lock(path)
+        with contextlib.suppress(OSError):  # a disk without locks
+            # until this process ends: a `muster launch` may be given the same name
+            if not directories.lock({path: fcntl.LOCK_EX}):
+                raise _used(path, said)
         os.mkdir(layout.hosts)
         if ours:
             with open(os.path.join(os.path.dirname(path), ".gitignore"), "w", encoding="utf-8") as file:
                 file.write("*\n")
     except FileExistsError:  # another job that began at the same time, or a file
-        raise UsageError(f"--output={path}: {_USED}") from None
+        raise _used(path, said) from None
     except OSError as error:
-        raise UsageError(f"--output={path}: the directory can't be made: {error.strerror}") from None
-
-
-def _lock(path: str) -> None:
-    """Locks the job's directory until this process ends: a ``muster launch`` may be given the same name."""
-    try:
-        locks = directories.lock({path: fcntl.LOCK_EX})
-    except OSError:
-        return  # a disk without locks
-    if not locks:
-        raise UsageError(f"--output={path}: another job, which still runs, has this directory; give a new one")
+        raise UsageError(f"{said}: {path} can't be made: {error.strerror}") from None
 
 
 if __name__ == "__main__":
@@ -194,4 +202,4 @@ def preview(flags: Parser, argv: Sequence[str], environ: Mapping[str, str]) -> t
     backend, made = preview_local(
         job, output_of(job, asked), environ, asked.backend, asked.one_address, asked.internet == "on"
     )
-    return made._replace(notes=(*made.notes, *unheeded(job, asked, backend))), asked
+    return made._replace(notes=(*made.notes, *unheeded(job, asked, backend, typed(flags, command)))), asked

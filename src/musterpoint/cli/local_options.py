@@ -11,12 +11,13 @@ from typing import Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.readers import read_count
-from musterpoint.base.settings import BY_FIELD, variable_of
+from musterpoint.base.settings import BY_FIELD, from_environ, variable_of
 from musterpoint.cli.options import Command, Parser, add_options, given, one_of, split
 from musterpoint.core.job import platforms
 from musterpoint.core.launch.table import instead_of, of_program
 from musterpoint.local import job
 from musterpoint.local.backend import BACKENDS
+from musterpoint.local.host_environment import host_environment
 from musterpoint.local.metrics import read_metrics
 from musterpoint.local.platforms.table import DEFAULT, playable, played, read_platform
 from musterpoint.local.typed_paths import typed_path
@@ -56,8 +57,7 @@ def read(flags: Parser, argv: Sequence[str]) -> tuple[Command, argparse.Namespac
 
 def flags_taken(flags: Parser | None = None) -> dict[str, bool]:
     """Every flag, and whether it takes a value; without those about the command line itself."""
-    flags = flags or parser()
-    return {flag: bool(flags.takes_value(flag)) for flag in flags.flags if flag.startswith("--") and flag != "--help"}
+    return (flags or parser()).taken
 
 
 def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE, examples: str = EXAMPLES) -> Parser:
@@ -190,10 +190,12 @@ def job_from(
     if not command.program:
         raise UsageError(f"{prog}: no PROGRAM given; expected `{prog} [options] PROGRAM [ARGS...]`")
     try:
-        return _job_from(command, asked, cwd, environ)
+        made = _job_from(command, asked, cwd, environ)
     except UsageError as error:
         where = f" (in {asked.file}, or on the command line)" if asked.file else ""
         raise UsageError(f"{error}{where}") from None
+    from_environ(host_environment(made, made.hosts[0], environ, {}, {}))  # what each host would refuse
+    return made
 
 
 def _job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Mapping[str, str]) -> job.LocalJob:

@@ -190,6 +190,11 @@ class Parser(argparse.ArgumentParser):
         return tuple(self._option_string_actions)
 
     @property
+    def taken(self) -> dict[str, bool]:
+        """Every long flag, and whether it takes a value; without ``--help``."""
+        return {flag: bool(self.takes_value(flag)) for flag in self.flags if flag[:2] == "--" and flag != "--help"}
+
+    @property
     def actions(self) -> tuple[argparse.Action, ...]:
         """What its flags and arguments stand for, in the order of the help."""
         return tuple(self._actions)
@@ -300,7 +305,18 @@ def read_request(
         UsageError: a flag is wrong.
     """
     command, asked = read(make, arguments)
-    return _request(command, environ, given(asked)), asked
+    request = _request(command, environ, given(asked))
+    parser = make("--")
+    if split_script_form(parser, make(OWN_PREFIX), arguments) is None:
+        request = request._replace(line=typed(parser, command))
+    return request, asked
+
+
+def typed(parser: Parser, command: Command) -> spellings.Typed | None:
+    """``command`` as it was typed for ``parser``; None where no program's file is in it."""
+    if not command.program or command.module:
+        return None
+    return spellings.Typed(parser.prog, command.head, command.program, parser.taken)
 
 
 def _request(command: Command, environ: Mapping[str, str], values: Mapping[str, Any]) -> Request:

@@ -9,10 +9,12 @@ import sys
 from typing import Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.spellings import Typed
 from musterpoint.base.terminal import colours, width
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Parser, add_options, has_option, read_request, split
 from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.unheeded import behind_the_program
 from musterpoint.tools.plans.data import with_data
 from musterpoint.tools.plans.drawing import Style, draw
 from musterpoint.tools.plans.page import page_of
@@ -46,7 +48,12 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         if shown is not None:
             return shown
     request, asked = read_request(_parser, argv, environ)
-    return _show(with_data(preview_request(request), request), asked, environ)
+    line = request.line
+    if line is not None and has_option(HOSTS, argv):
+        from musterpoint.cli.local_options import flags_taken
+
+        line = line._replace(flags={**flags_taken(), **line.flags})
+    return _show(with_data(with_line(preview_request(request), line), request), asked, environ)
 
 
 def _run_local(argv: Sequence[str], environ: Mapping[str, str]) -> int | None:
@@ -78,6 +85,14 @@ def _show(preview: Preview, asked: argparse.Namespace, environ: Mapping[str, str
     else:
         show(preview, plans, environ, asked.all)
     return 0
+
+
+def with_line(preview: Preview, line: Typed | None) -> Preview:
+    """``preview`` with what is to be said of options that stand behind the program in ``line``."""
+    if line is None:
+        return preview
+    path = os.path.join(preview.job.paths.code, preview.job.entry_point.program)
+    return preview._replace(notes=(*preview.notes, *behind_the_program(path, preview.job.arguments, line)))
 
 
 def show(preview: Preview, plans: Sequence[LaunchPlan], environ: Mapping[str, str], everything: bool = False) -> None:

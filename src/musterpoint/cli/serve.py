@@ -8,7 +8,7 @@ import sys
 from importlib import import_module
 from typing import Mapping, Sequence
 
-from musterpoint.base.errors import UsageError
+from musterpoint.base.errors import UsageError, similar
 from musterpoint.cli import serve_faults
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Parser, one_of
@@ -77,6 +77,10 @@ def _parser() -> Parser:
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if argv and argv[0] in serve_faults.FAULTS:
         return serve_faults.run(argv[0], argv[1:], DATA, _without)
+    if argv and not argv[0].startswith("-"):
+        near = similar(argv[0], serve_faults.FAULTS)
+        meant = f"did you mean {near}?" if near else f"expected {' or '.join(serve_faults.FAULTS)}, or an option"
+        raise UsageError(f"muster serve: unexpected argument {argv[0]!r} ({meant}); see `muster serve --help`")
     asked = _parser().parse_args(argv)
     settings = _settings(asked, environ)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from typing import Any, Mapping, NamedTuple, Sequence
 
@@ -11,13 +12,16 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.failure import Failure
 from musterpoint.base.readers import bracketed, split_endpoint
 from musterpoint.base.settings import BY_FIELD
+from musterpoint.base.spellings import OF_TORCHRUN, Typed
 from musterpoint.cli import job
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import OWN_PREFIX, Parser, add_options, given
-from musterpoint.cli.plan import show
-from musterpoint.cli.torchrun_flags import FLAGS, CommandLine, Said, ignored_line, read, table
+from musterpoint.cli.plan import show, with_line
+from musterpoint.cli.torchrun_flags import BY_SPELLING, FLAGS, CommandLine, Said, ignored_line, read, table
 from musterpoint.core import nested
 from musterpoint.core.fabric.devices import survey
+from musterpoint.core.launch.commands import launching
+from musterpoint.core.launch.table import instead_of, of_program
 from musterpoint.core.runtime import Request
 from musterpoint.tools.plans.preview import preview_request
 
@@ -83,14 +87,19 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
             )
         asked = own.parse_args(command.own)
         translated = translate(command.said, environ, {**given(asked)})
+        if translated.given.get("launcher") == "torchrun":
+            _refuse_launcher(command, argv)
     except UsageError as error:
         if PLAN in argv:
             raise
         return job.run_wrong(_readable_request(argv, environ, own, valued), error)
     notes = (*translated.notes, *ignored_line(translated.ignored))
     request = _request(command, translated)
+    if "module" not in command.said:
+        flags = {word: bool(flag.metavar) for word, flag in BY_SPELLING.items() if word in OF_TORCHRUN} | own.taken
+        request = request._replace(line=Typed("muster torchrun", _head(command, argv), command.program, flags))
     if asked.plan:
-        preview = preview_request(request)
+        preview = with_line(preview_request(request), request.line)
         preview = preview._replace(notes=(*notes, *preview.notes))
         show(preview, [preview.of(preview.job.current_host)[1]], environ)
         return 0
@@ -108,6 +117,32 @@ def _asks_for_help(argv: Sequence[str], environ: Mapping[str, str], valued: Mapp
             if before.program == "PROGRAM":
                 return None
     return read(argv, environ, valued)
+
+
+def _refuse_launcher(command: CommandLine, argv: Sequence[str]) -> None:
+    """A UsageError where PROGRAM is a launcher's command, which would start ranks in each rank."""
+    words = (*(("python", "-m") if "module" in command.said else ()), command.program, *command.arguments)
+    name, own = launching(words), os.path.basename(command.program)
+    if not name or of_program(own, command.program):  # a launcher's command line that is read as ours
+        return
+    if name in _SAME and own == name:
+        instead = f"leave it out: {shlex.join(('muster', 'torchrun', *_head(command, argv), *command.arguments))}"
+    else:
+        script = f"{OWN_PREFIX}launcher script starts {name} itself, once per host"
+        instead = f"it would be started once per rank: {instead_of(name, 'launch')}; {script}"
+    raise UsageError(f"muster torchrun: PROGRAM is {name}, which starts ranks itself: {instead}")
+
+
+def _head(command: CommandLine, argv: Sequence[str]) -> tuple[str, ...]:
+    """The words of ``argv`` before the program, without those that say where or what it is."""
+    head = list(argv[: len(argv) - len(command.arguments) - 1])
+    while head and head[-1] in ("--", "-m", "--module"):
+        head.pop()
+    return tuple(head)
+
+
+_SAME = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
+"""Commands and modules with the flags that we read."""
 
 
 def own_parser() -> Parser:

@@ -143,7 +143,7 @@ def prepare_this_host(runtime: Runtime, asked: Understood, others: "Leader | Non
         runtime.timeline.add("host-prepared", launcher=offer.launcher, job=wanted.job.name)
         if asked.may_be_unheeded:
             typed = request.program is not None
-            for text in unheeded(job, options, request.environ, request.given, host.choice, typed):
+            for text in unheeded(job, options, request.environ, request.given, host.choice, typed, request.line):
                 runtime.console.say(text)
         if others is not None:
             others.gather(options.rollcall_timeout)

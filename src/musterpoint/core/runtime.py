@@ -15,6 +15,7 @@ from musterpoint.base.masking import Masker
 from musterpoint.base.probe import Answer, ask
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import EVENTS, OUTER, SHOWN, Settings, without_own
+from musterpoint.base.spellings import Typed
 from musterpoint.base.timeline import Timeline
 from musterpoint.core.code import tools
 from musterpoint.core.diagnosis.failures import failure_of_error
@@ -43,7 +44,7 @@ class Request(NamedTuple):
 
     ``program`` is None for ``train``, where the platform names it. ``typed``: a person named it. ``arguments``
     are the program's; None: made from the platform's hyperparameters. ``python``: the Python that runs the program,
-    once it is settled.
+    once it is settled. ``line``: as it was typed, where options are told from the program's arguments by their place.
     """
 
     environ: Mapping[str, str]
@@ -54,6 +55,7 @@ class Request(NamedTuple):
     typed: bool = False
     wrong: UsageError | None = None
     python: str = ""
+    line: Typed | None = None
 
 
 class CheckpointsKept(Protocol):

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+from itertools import chain
 from typing import Any, Collection, Iterator, Mapping, Sequence
 
 from musterpoint.base import settings, spellings
 from musterpoint.base.errors import similar
 from musterpoint.base.settings import OPTIONS, PREFIX, Settings
+from musterpoint.base.spellings import Typed
 from musterpoint.core.code.project import requirements_beside
 from musterpoint.core.fabric.devices import allowed_processors
 from musterpoint.core.job import platforms
@@ -66,17 +69,25 @@ INTERNAL = frozenset(
 _CROWD = 16
 """Ranks for each processor from which on a job is most likely meant otherwise."""
 _FLAGS = frozenset(flag for option in OPTIONS for flag in (option.flag, *option.aliases))
+_LOCAL = spellings.OF_LOCAL | (_FLAGS - {"--nnodes", "--node-rank", "--rollcall-leader", "--job-name", "--platform"})
+"""The flags of ``muster local`` among those that are looked for."""
 _OF_TESTS = "MUSTER_TEST_"
 _OF_A_SERVICE = re.compile(r"_(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)?)$")
 """How the variables end that Kubernetes gives every pod for every Service of its namespace."""
 
 
 def unheeded(
-    job: Job, options: Settings, environ: Mapping[str, str], given: Mapping[str, Any], choice: Choice, typed: bool
+    job: Job,
+    options: Settings,
+    environ: Mapping[str, str],
+    given: Mapping[str, Any],
+    choice: Choice,
+    typed: bool,
+    line: Typed | None = None,
 ) -> list[str]:
     """All that is to be said about a job, on this host: what concerns all hosts is said by the leader alone.
 
-    ``given`` are the options of the command line by field. ``typed``: a person named the program.
+    ``given`` are the options of the command line by field. ``typed``: a person named the program, in ``line``.
     """
     texts = unknown_variables(environ)
     texts += [
@@ -101,9 +112,8 @@ def unheeded(
         texts += filter(None, [not_asked(job, environ, program)])
     if typed and options.installer == "auto" and not options.requirements:
         texts += requirements(job)
-    if typed and not environ.get(settings.LOCAL):
-        program = os.path.join(job.paths.code, job.entry_point.program)
-        texts += behind_the_program(program, job.arguments, _FLAGS, "muster ...")
+    if line is not None and not environ.get(settings.LOCAL):
+        texts += behind_the_program(os.path.join(job.paths.code, job.entry_point.program), job.arguments, line)
     return texts
 
 
@@ -167,27 +177,56 @@ def without_effect(environ: Mapping[str, str], given: Mapping[str, Any], launche
         yield f"warning: {option.flag} {value} ({option.variable}) has no effect: {effect}"
 
 
-def behind_the_program(path: str, arguments: Sequence[str], known: Collection[str], command: str) -> list[str]:
-    """A line where ``arguments`` of the program at ``path`` are called like options of ours, or of torchrun: they stand
-    before it in ``command``, whose own flags are ``known``. It isn't said of a name that the program's own text has,
-    nor where it is no file but a command, such as torchrun.
+def behind_the_program(path: str, arguments: Sequence[str], line: Typed) -> list[str]:
+    """A sentence where ``arguments`` of the program at ``path`` are called like options of ours, or of torchrun, with
+    the command line that was meant: there they stand before the program. It isn't said of a name that the program's own
+    text has, nor where it is no file but a command, such as torchrun.
     """
     if not os.path.isfile(path):
         return []
-    ours = {*known, *_FLAGS, *spellings.OF_LOCAL, *spellings.OF_TORCHRUN}
-    found = {word.partition("=")[0]: spellings.plain(word) for word in arguments}
-    found = {word: flag for word, flag in found.items() if flag in ours}
-    text = small_text(path) if found else ""
-    meant = [word for word, flag in found.items() if not _has(text, word, flag)]
-    if not meant:
+    ours = {*line.flags, *_FLAGS, *spellings.OF_LOCAL, *spellings.OF_TORCHRUN}
+    if all(spellings.plain(word) not in ours for word in arguments):
         return []
-    program, first = os.path.basename(path), found[meant[0]]
-    here = first if first in known else spellings.meant(first, known)
-    line = f"{command} {here}" if (here and first != "--hosts") or first in known else f"muster local {first}"
+    text, rest = small_text(path), list(arguments)
+    found = dict[str, tuple[str, list[str]]]()
+    for word in arguments:
+        name, equals, value = word.partition("=")
+        flag = spellings.plain(word)
+        if flag not in ours or _has(text, name, flag):
+            continue
+        at = rest.index(word)
+        valued = line.flags.get(flag, flag not in spellings.SWITCHES) and not equals
+        behind = [next_ for next_ in rest[at + 1 : at + 2] if valued and not next_.startswith("-")]
+        rest[at : at + 1 + len(behind)] = []
+        found[name] = flag, [value] if equals else behind
+    if not found:
+        return []
+    program = os.path.basename(path)
+    meant = _meant(found.values(), line)
     return [
-        f"{', '.join(meant)} behind {program} {'goes' if len(meant) == 1 else 'go'} to the program. Options of "
-        f"musterpoint stand before it: {line} ... {program}"
+        f"{', '.join(found)} behind {program} {'goes' if len(found) == 1 else 'go'} to the program. Options of "
+        f"musterpoint stand before it: {meant} {shlex.join((line.program, *rest))}"
     ]
+
+
+def _meant(found: Collection[tuple[str, Sequence[str]]], line: Typed) -> str:
+    """The command with its options and those ``found``, each with its value; ``muster local`` where it has one that
+    the command lacks.
+    """
+    here = [(_spelled(flag, line.flags), value) for flag, value in found]
+    there = [(spellings.meant(flag, _LOCAL), value) for flag, value in found]
+    is_local = any(word and not own for (own, _), (word, _) in zip(here, there))
+    start = ["muster", "local"] if is_local else [*line.command.split(), *line.head]
+    words = [(word, *value) for word, value in (there if is_local else here) if word]
+    return shlex.join((*start, *chain.from_iterable(words)))
+
+
+def _spelled(flag: str, known: Collection[str]) -> str:
+    """``flag`` as a command with the flags ``known`` spells it; empty: it has none like it."""
+    same = (flag, f"--muster-{flag.removeprefix('--')}")
+    # --nnodes, which means the same, counts hosts that are there already
+    found = next((each for each in same if each in known), "")
+    return found or ("" if flag == "--hosts" else spellings.meant(flag, known))
 
 
 def _has(text: str, word: str, flag: str) -> bool:

@@ -165,6 +165,9 @@ def find_program(program: str, source_dir: str, cwd: str) -> tuple[str, str]:
             instead = instead and f"; {instead}"
             if re.fullmatch(r"python[\d.]*", program):
                 instead = f", without {program} before it"
+            first, *arguments = program.split() or [""]
+            if arguments and _can_run(os.path.join(cwd, first)):
+                instead = f" ({first} is there), with its arguments behind it, not in the same quotes: {program}"
             raise UsageError(
                 f"PROGRAM={program!r}: there is no file {path}{_near(path)}; give the path of a script{instead}"
             )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from musterpoint.base.spellings import ALIKE, meant, plain
+from musterpoint.base.spellings import ALIKE, Typed, meant, plain
 from musterpoint.cli import launch, local, plan, torchrun
+from musterpoint.cli.main import main
 from musterpoint.core.unheeded import behind_the_program
 
 LOCAL = local.parsers()[0].flags
@@ -46,10 +48,12 @@ def test_our_words_are_flags() -> None:
 @pytest.mark.parametrize(
     ("text", "words", "said"),
     [
-        ("print('hi')", ["--hosts", "2"], "muster local --hosts ... hi.py"),
-        ("print('hi')", ["--nproc_per_node", "2"], "muster launch --slots ... hi.py"),
-        ("print('hi')", ["--rdzv_endpoint=a:1"], "muster launch --rollcall-leader ... hi.py"),
-        ("print('hi')", ["--env", "A=b"], "muster local --env ... hi.py"),
+        ("print('hi')", ["--hosts", "2"], "local --hosts 2 hi.py"),
+        ("print('hi')", ["--nproc_per_node=2", "--lr", "1"], "launch --launcher ranks --nproc-per-node 2 hi.py --lr 1"),
+        ("print('hi')", ["--rdzv_endpoint=a:1"], "launch --launcher ranks --rollcall-leader a:1 hi.py"),
+        ("print('hi')", ["--env", "A=b c", "x", "--nnodes=2"], "local --env 'A=b c' --hosts 2 hi.py x"),
+        ("print('hi')", ["--cpu-fallback", "x"], "local --cpu-fallback hi.py x"),
+        ("print('hi')", ["--standalone", "--slots", "2"], "launch --launcher ranks --slots 2 hi.py"),
         ("parser.add_argument('--hosts')", ["--hosts", "2"], ""),
         ("flags.DEFINE_integer('nproc_per_node', 1)", ["--nproc-per-node=2"], ""),
         ("fire.Fire(main)\ndef main(name, workers): ...", ["--name", "x", "--workers", "3", "-n", "2"], ""),
@@ -57,6 +61,31 @@ def test_our_words_are_flags() -> None:
 )
 def test_words_behind_the_program(text: str, words: list[str], said: str, tmp_path: Path) -> None:
     (tmp_path / "hi.py").write_text(text)
-    known = {"--slots", "--nnodes", "--rollcall-leader"}
-    found = behind_the_program(str(tmp_path / "hi.py"), words, known, "muster launch")
-    assert [text.rpartition(": ")[2] for text in found] == ([said] if said else [])
+    line = Typed("muster launch", ("--launcher", "ranks"), "hi.py", launch.parsers()[0].taken)
+    found = behind_the_program(str(tmp_path / "hi.py"), words, line)
+    assert [text.rpartition(": muster ")[2] for text in found] == ([said] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["plan", "hi.py", "--hosts", "2", "--env", "A=b"], "muster plan --hosts 2 --env A=b hi.py"),
+        (["plan", "--hosts", "2", "hi.py", "--slots=2"], "muster plan --hosts 2 --slots 2 hi.py"),
+        (
+            ["torchrun", "--muster-plan", "hi.py", "--nproc_per_node=2"],
+            "muster torchrun --muster-plan --nproc-per-node 2 hi.py",
+        ),
+        (
+            ["torchrun", "--muster-plan", "hi.py", "--slots", "2"],
+            "muster torchrun --muster-plan --muster-slots 2 hi.py",
+        ),
+    ],
+)
+def test_the_line_that_was_meant(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "hi.py").touch()
+    monkeypatch.chdir(tmp_path)
+    assert main(words, {"PATH": os.environ["PATH"], "COLUMNS": "300"}) == 0
+    assert f"Options of musterpoint stand before it: {said}" in capfd.readouterr().out
+    assert main(said.removeprefix("muster ").split(), {"PATH": os.environ["PATH"]}) == 0

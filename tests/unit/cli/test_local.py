@@ -14,10 +14,11 @@ from musterpoint.local.job import Container, LocalJob
 from musterpoint.local.tree import Layout
 
 
-def job(directory: Path, *words: str) -> LocalJob:
+def job(directory: Path, *words: str, **environ: str) -> LocalJob:
     parser = local_options.parser()
     command = split(parser, words)
-    return local_options.job_from(command, parser.parse_args(command.head), str(directory), {"AWS_REGION": "eu-west-1"})
+    here = {"AWS_REGION": "eu-west-1", **environ}
+    return local_options.job_from(command, parser.parse_args(command.head), str(directory), here)
 
 
 @pytest.fixture
@@ -75,6 +76,17 @@ def test_what_is_wrong_is_said(project: Path, words: tuple[str, ...], message: s
         job(project, *words)
 
 
+@pytest.mark.parametrize("words", [("--hosts", "2"), ("--env", "MUSTER_SLOTS"), ("--image", "i")])
+def test_a_wrong_variable_is_refused_before_there_is_a_job(
+    words: tuple[str, ...], project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project)
+    assert local.main([*words, "train.py"], {"MUSTER_SLOTS": "two"}) == 64
+    assert "MUSTER_SLOTS='two': expected a whole number" in capfd.readouterr().err
+    assert not (project / "muster-jobs").exists()
+    assert job(project, "--slots", "2", "train.py", MUSTER_SLOTS="two").options["MUSTER_SLOTS"] == "2"
+
+
 def test_a_variable_may_be_taken_from_here(project: Path) -> None:
     made = job(project, "--env", "AWS_REGION", "--env", "A=b=c", "train.py")
     assert made.environment == {"AWS_REGION": "eu-west-1", "A": "b=c"}
@@ -99,17 +111,23 @@ def test_host_names_of_the_sdk(project: Path) -> None:
     assert re.fullmatch(r"algo-1-([a-z0-9]{5}) algo-2-\1", " ".join(names))
 
 
-def test_a_used_output_directory_is_left_alone(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (project / "out").mkdir()
-    (project / "out" / "precious").touch()
-    assert local.main(["--output", str(project / "out"), str(project / "train.py")], {}) == 64
-    assert "there is something in it already" in capfd.readouterr().err
+def test_a_used_output_directory_is_left_alone(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project)
+    same = project / "muster-jobs" / "same"
+    (same / "precious").mkdir(parents=True)
+    assert local.main(["--output", str(same), "train.py"], {}) == 64
+    assert f"--output={same}: there is something in {same} already; give another --output" in capfd.readouterr().err
+    (same / "hosts").mkdir()
+    assert local.main(["--job-name", "same", "train.py"], {}) == 64
+    assert f"--job-name=same: a job that is over has left {same}; give another --job" in capfd.readouterr().err
 
 
 def test_jobs_are_kept_out_of_git(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)
     layout = Layout(str(project / "muster-jobs" / "a-job"))
-    local._make_output(layout, True)
+    local._make_output(layout, "--job-name=a-job", True)
     assert (project / "muster-jobs" / ".gitignore").read_text() == "*\n"
-    with pytest.raises(UsageError, match="a-job: another job, which still runs, has this directory"):
-        local._make_output(layout, True)  # for another job, which found it empty
+    with pytest.raises(UsageError, match=r"^--job-name=a-job: a job that still runs has .*; give another --job-name"):
+        local._make_output(layout, "--job-name=a-job", True)  # for another job, which found it empty

@@ -40,6 +40,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["launch"], "muster launch: no PROGRAM given"),
         (["launch", "--what", "x.py"], "muster launch: unknown option --what"),
         (["launch", "--hosts", "2", "x.py"], "--nnodes counts hosts that are there already"),
+        (["serve", "interupt", "x"], "unexpected argument 'interupt' (did you mean interrupt?)"),
         (["plan"], "muster plan: no PROGRAM given"),
         (["bundle", "--output"], "muster bundle: argument -o/--output: expected one argument"),
     ],

@@ -123,6 +123,12 @@ REFUSED = [
     (("--quiet-please",), "unknown option --quiet-please (musterpoint's own options are --muster-NAME here"),
     (("--rdzv", "2"), "--rdzv is ambiguous: it could be --rdzv-backend, --rdzv-endpoint, --rdzv-id, --rdzv-conf"),
     (("--role", "--tee"), "--role needs a value"),
+    (("torchrun", "--nproc-per-node", "2"), "leave it out: muster torchrun --nproc-per-node 2 train.py"),
+    (
+        ("--nnodes", "1", "-m", "torch.distributed.run", "--nproc-per-node", "2"),
+        "PROGRAM is torch.distributed.run, which starts ranks itself: leave it out: muster torchrun --nnodes 1 --nproc",
+    ),
+    (("mpirun", "-np", "2"), "launch --launcher mpi SCRIPT` starts a script as mpirun would"),
     (("--standalone=1",), "--standalone takes no value, and '1' is given"),
 ]
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from musterpoint.base.settings import LOCAL, Settings
+from musterpoint.base.spellings import Typed
 from musterpoint.core.job.model import Distribution, EntryPoint, Job, Paths
 from musterpoint.core.launch.choose import Choice
 from musterpoint.core.unheeded import INTERNAL, unheeded, unknown_variables, without_effect
@@ -96,7 +97,8 @@ SAID: list[tuple[str, Job, Settings, dict[str, str], Choice, bool, str]] = [
 def test_what_is_said(
     job: Job, options: Settings, environ: dict[str, str], choice: Choice, typed: bool, words: str
 ) -> None:
-    said = unheeded(job, options, environ, {}, choice, typed)
+    line = Typed("muster launch", (), "t.py", {}) if typed else None
+    said = unheeded(job, options, environ, {}, choice, typed, line)
     assert len(said) == bool(words)
     assert words in "".join(said)
 

@@ -41,6 +41,7 @@ def test_program_is_found(project: Path, program: str, source: str, expected: tu
     [
         ("python3", "", "there is no file .*; give the path of a script, without python3 before it$"),
         ("nothing.py", "", "there is no file .*; give the path of a script$"),
+        ("code/train.py --lr 1", "", r"\(code/train.py is there\), .* not in the same quotes: code/train.py --lr 1$"),
         ("accelerate", "", "--launcher accelerate SCRIPT` starts a script as accelerate would"),
         ("mpirun", "", "--launcher mpi SCRIPT"),
         ("trl", "", "--launcher accelerate -m trl.scripts.COMMAND` starts a script as trl would"),

@@ -198,9 +198,11 @@ def _input(case: Case) -> str:
         return ""
     if case.job.outside:
         return "a program outside the group has no terminal: give it its answers as arguments"
+    alone = case.job.local and find(case.job.launcher).once
+    piped = ", pipe them into muster launch PROGRAM" if alone else ""
     return (
-        "a rank has no terminal, so input() finds nothing to read: give the program its answers as arguments, or "
-        f"muster local --debug {case.job.rank or 0} PROGRAM gives this rank your terminal"
+        f"a rank has no terminal, so input() finds nothing to read: give the program its answers as arguments{piped}, "
+        f"or muster local --debug {case.job.rank or 0} PROGRAM gives this rank your terminal"
     )
 
 

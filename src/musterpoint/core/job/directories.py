@@ -111,6 +111,21 @@ def lock(folders: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(found)
 
 
+def in_use(folder: str) -> bool:
+    """Whether a job that still runs has locked ``folder``."""
+    try:
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(fd)
+    except BlockingIOError:
+        return True
+    except (OSError, AttributeError):  # it isn't there, or this system or its disk has no such locks
+        return False
+    return False
+
+
 def forget_others(job: Job) -> None:
     """Removes the reports that hosts of earlier starts have left in the job's own directory, if this start has no such
     hosts: nobody will write them anew.

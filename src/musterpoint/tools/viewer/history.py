@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import json
 import math
 import os
 from typing import Any, Mapping, NamedTuple, Sequence
 
-from musterpoint.base.errors import UsageError
+from musterpoint.base.errors import UsageError, similar
 from musterpoint.base.timeline import CONTROL_PLANE
 from musterpoint.base.untrusted import checked, escaped, printable, read_regular
 from musterpoint.core.code.project import LOCAL_JOBS
 from musterpoint.core.job.cluster import natural
+from musterpoint.core.job.directories import in_use
 from musterpoint.tools.viewer.curves import Curve, read_curves
 from musterpoint.tools.viewer.events import Event, Moment, placed
 from musterpoint.tools.viewer.faults import HUNG, Fault, faults_of
@@ -203,12 +206,43 @@ def _timelines_of(path: str) -> list[tuple[str, str]]:
     found = [(os.path.join(hosts, name), os.path.join(hosts, name, TIMELINE)) for name in names]
     if found := [one for one in found if os.path.isfile(one[1])]:
         return found
+    raise UsageError(f"{path}: {_why_not(path)}")
+
+
+def _why_not(path: str) -> str:
+    """Why there is no timeline at ``path``, and where there may be one, for people."""
+    if not os.path.exists(path):
+        meant, newest = _nearly(path), newest_job(".")
+        near = f" (did you mean {meant}?)" if meant else f"; the newest job here is {newest}" if newest else ""
+        return f"there is no such directory{near}"
+    running, hosts = in_use(path), os.path.join(path, "hosts")
+    if running or os.path.isdir(hosts):
+        why = "its timeline is written at its end" if running else "it was ended before it wrote a timeline"
+        logs = glob.glob(os.path.join(glob.escape(hosts), "*", "log"))
+        where = f"; its hosts' logs are {os.path.join(hosts, '*', 'log')}" if logs else ""
+        return f"this job {'still runs' if running else 'has no timeline'}: {why}{where}"
     newest = newest_job(path)
     near = f"; the newest job in it is {newest}" if newest else ""
-    raise UsageError(
-        f"{path}: no {TIMELINE} there; expected a directory that `muster local` made, or what a host left in "
+    return (
+        f"no {TIMELINE} there; expected a directory that `muster local` made, or what a host left in "
         f"/opt/ml/output (several hosts: name each one's directory){near}"
     )
+
+
+def _nearly(path: str) -> str:
+    """The directory that was meant by ``path``, there or in muster-jobs: of its name, else the newest whose name begins
+    so, else the one with the most similar name; empty: there is none.
+    """
+    folder, name = os.path.split(os.path.normpath(path))
+    found: dict[str, str] = {}
+    for parent in (folder, os.path.join(folder, LOCAL_JOBS)):
+        with contextlib.suppress(OSError):
+            places = sorted(
+                filter(os.DirEntry.is_dir, os.scandir(parent or ".")), key=lambda each: each.stat().st_mtime
+            )
+            found.update((place.name, os.path.join(parent, place.name)) for place in places)
+    begun = [place for own, place in found.items() if own.startswith(name)]
+    return found.get(name) or (begun[-1] if begun else found.get(similar(name, found), ""))
 
 
 def newest_job(folder: str) -> str:

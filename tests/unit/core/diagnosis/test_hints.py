@@ -44,6 +44,7 @@ PROVOKED = [
     ("import os; os.environ['SM_CHANNEL_TRAIN']", JobFacts(), "set SM_CHANNEL_TRAIN to a directory"),
     ("import sys; sys.stdin.read(); breakpoint()", LOCAL, "muster local --debug 1 PROGRAM"),
     ("input()", LOCAL, "input() finds nothing to read: give the program its answers as arguments, or muster local"),
+    ("input(1)", JobFacts(local=True), "as arguments, pipe them into muster launch PROGRAM, or muster local"),
     ("import os; os.environ['LOCAL_RANK']", PLATFORM, "sets no LOCAL_RANK: --launcher torchrun or --launcher ranks"),
     ("import os; os.environ['LOCAL_RANK']", LOCAL, ""),
     ("import torch.distributed as d; d.init_process_group('gloo')", JobFacts(launcher="tensorflow"),

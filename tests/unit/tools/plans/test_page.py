@@ -89,7 +89,9 @@ def test_hosts_of_another_kind_are_compared_with_their_own(plan: Planner) -> Non
     hosts = {"a": 1, "b": 0, "c": 0, "d": 0}
     page = shown([plan("ray", hosts, me) for me in hosts])
     assert "train.py runs as 1 rank on a; b, c and d serve it." in page
-    assert "  not started here: Ray's head and rank 0" in block(page, "b: ray, no rank, what runs here serves the others; as a")
+    assert "  not started here: Ray's head and rank 0" in block(
+        page, "b: ray, no rank, what runs here serves the others; as a"
+    )
     assert "; as b, but for" in page and "; as a, but for" in page
     assert len(block(page, "d: ray")) < 5
 

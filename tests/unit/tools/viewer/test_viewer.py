@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from musterpoint.base.errors import UsageError
 from musterpoint.cli.main import main
+from musterpoint.core.job import directories
 from musterpoint.tools.viewer import page
 from musterpoint.tools.viewer.answers import answers, took
 from musterpoint.tools.viewer.curves import FILE, MOST_CURVES, read_curves, thinned
@@ -256,6 +258,37 @@ def test_what_is_no_timeline(tmp_path: Path, text: str | None, said: str) -> Non
     with pytest.raises(UsageError, match=re.escape(said)) as caught:
         read_history([str(tmp_path)])
     assert str(tmp_path) in str(caught.value)
+
+
+def test_a_job_that_runs_has_no_timeline_yet(tmp_path: Path) -> None:
+    log = tmp_path / "hosts" / "algo-1" / "log"
+    log.parent.mkdir(parents=True)
+    log.touch()
+    with pytest.raises(UsageError, match="this job has no timeline: it was ended before"):
+        read_history([str(tmp_path)])
+    (lock,) = directories.lock({str(tmp_path): fcntl.LOCK_SH})  # as each host of several has it
+    with pytest.raises(UsageError, match=r"still runs: .*; its hosts' logs are .*/hosts/\*/log"):
+        read_history([str(tmp_path)])
+    os.close(lock)
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("crash", "muster-jobs/crash-2026-2"),
+        ("muster-jobs/crash", "muster-jobs/crash-2026-2"),
+        ("train-2025", "muster-jobs/train-2026"),
+        ("what", ""),
+    ],
+)
+def test_a_directory_that_is_not_there(asked: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for at, name in enumerate(("crash-2026-1", "crash-2026-2", "train-2026")):
+        (tmp_path / "muster-jobs" / name).mkdir(parents=True)
+        os.utime(tmp_path / "muster-jobs" / name, (at, at))
+    said = f"no such directory (did you mean {meant}?)" if meant else "there is no such directory"
+    with pytest.raises(UsageError, match=f"^{asked}: .*{re.escape(said)}$"):
+        read_history([asked])
 
 
 def test_two_jobs_are_not_one(left: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

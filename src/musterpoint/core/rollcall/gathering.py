@@ -148,7 +148,7 @@ class Gathering:
         make = "python3 -c 'import secrets; print(secrets.token_hex(16))'"
         if 0 < length < _SHORT_SECRET:
             self._say(
-                f"warning: MUSTER_SECRET (--secret) has {length} characters, so who listens in the network can guess it; "
+                f"warning: MUSTER_SECRET (--secret) has {length} characters: who listens in the network can guess it; "
                 f"{make} makes one that can't"
             )
         elif not length and (self._unnamed is not None or self._settings.max_restarts):

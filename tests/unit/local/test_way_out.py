@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import gc
 import socket
 import struct
 import threading
@@ -16,11 +18,8 @@ Ends = tuple[socket.socket, socket.socket]
 
 
 def passing(listening: socket.socket, port: int, loop: asyncio.AbstractEventLoop) -> None:
-    async def serve() -> None:
-        await asyncio.start_server(lambda *near: way_out.join(near, "127.0.0.1", port), sock=listening)
-
     asyncio.set_event_loop(loop)
-    loop.run_until_complete(serve())
+    loop.run_until_complete(way_out.listen(listening, functools.partial(way_out.join, "127.0.0.1", port)))
     loop.run_forever()
     for task in asyncio.all_tasks(loop):
         task.cancel()
@@ -82,6 +81,7 @@ def test_an_end_of_one_direction_is_no_end_of_the_other(ends: Ends, which: int) 
     here.shutdown(socket.SHUT_WR)
     with there.makefile("rb") as file:
         assert file.read() == b"asks"
+    gc.collect()
     there.sendall(b"answers")
     assert here.recv(100) == b"answers"
     there.close()

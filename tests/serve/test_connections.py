@@ -20,7 +20,7 @@ from musterpoint.serve.settings import Settings
 
 MOST = 4
 ASKS = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
-LONG = 1 << 23
+LONG = 1 << 26
 """More than a connection holds that nobody reads."""
 
 
@@ -139,7 +139,7 @@ def test_who_reads_slowly_gets_all_of_a_long_answer(here: Here, monkeypatch: pyt
     monkeypatch.setattr(server, "SILENCE", 1.0)
     client, begun, count = here.connect(ASKS.replace(b"/ ", b"/long ")), time.monotonic(), 0
     with client:
-        while part := client.recv(1 << 17):
+        while part := client.recv(1 << 20):
             count += len(part)
             time.sleep(0.05)
     assert count > LONG and time.monotonic() - begun > 3

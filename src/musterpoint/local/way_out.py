@@ -13,13 +13,14 @@ import contextlib
 import ctypes
 import functools
 import os
+import select
 import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
-from typing import Any, Callable, Coroutine
+from typing import Any, Callable, Coroutine, Iterator, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.posix import resource
@@ -36,6 +37,7 @@ MACHINE = "192.0.2.1"
 _PATIENCE = 5.0
 """Seconds for a name server to answer before the next is asked."""
 _CHUNK = 1 << 18
+Ends = Sequence[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
 Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 
 
@@ -140,26 +142,50 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.write_eof()
 
 
-def _reset(writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):  # it is closed already
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
+def _reset(ends: Ends) -> None:
+    for _, writer in ends:
+        with contextlib.suppress(OSError):  # it is closed already
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
 
 
 async def join(host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Passes both directions of a connection on to ``host``, each with its end. Where one breaks, or nobody answers
     there, everything is reset.
     """
-    writers = [writer]
+    ends = [(reader, writer)]
     try:
-        far = await asyncio.open_connection(host, port)
-        writers.append(far[1])
-        await asyncio.gather(_copy(reader, far[1]), _copy(far[0], writer))
+        ends.append(await asyncio.open_connection(host, port))
+        with _watched(ends):
+            await asyncio.gather(_copy(reader, ends[1][1]), _copy(ends[1][0], writer))
     except OSError:
-        for each in writers:
-            _reset(each)
-    for each in writers:
+        _reset(ends)
+    for _, each in ends:
         each.close()
+
+
+@contextlib.contextmanager
+def _watched(ends: Ends) -> Iterator[None]:
+    """Has everything reset when an end breaks that isn't being read: it has ended, or the other is slow."""
+    of: dict[int, tuple[asyncio.StreamReader, Any]] = {
+        writer.get_extra_info("socket").fileno(): (reader, writer.transport) for reader, writer in ends
+    }
+    loop = asyncio.get_running_loop()
+    with select.epoll() as watch:
+
+        def look() -> None:
+            for number, event in watch.poll(0):
+                reader, transport = of[number]
+                if event & select.EPOLLERR and (reader.at_eof() or not transport.is_reading()):
+                    _reset(ends)
+
+        for number in of:
+            watch.register(number, select.EPOLLET)  # each change is told once; errors always are
+        loop.add_reader(watch.fileno(), look)
+        try:
+            yield
+        finally:
+            loop.remove_reader(watch.fileno())
 
 
 async def _pass_on(own: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import select
 import socket
 import struct
 import threading
@@ -56,22 +57,35 @@ def ends(target: socket.socket, way: tuple[str, int]) -> Iterator[Ends]:
         yield near, far
 
 
-def reset(end: socket.socket) -> None:
+def reset(end: socket.socket, other: socket.socket) -> None:
+    """Returns when the other has noticed."""
     end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     end.close()
+    noticed = select.poll()
+    noticed.register(other, select.POLLERR)
+    assert noticed.poll(20000)
 
 
 @pytest.mark.parametrize("which", [0, 1])
-@pytest.mark.parametrize("half_closed", [False, True])
-def test_a_reset_arrives_at_the_other_end(ends: Ends, which: int, half_closed: bool) -> None:
-    """Also at one that has nothing more to send."""
+@pytest.mark.parametrize("half_closed", ["", "here", "there"])
+def test_a_reset_arrives_at_the_other_end(ends: Ends, which: int, half_closed: str) -> None:
+    """Also from one, or at one, that has nothing more to send."""
     here, there = ends[which], ends[1 - which]
     if half_closed:
-        there.shutdown(socket.SHUT_WR)
-        assert here.recv(1) == b""
-    reset(here)
-    with pytest.raises(ConnectionResetError):
-        there.recv(1)
+        first, second = (here, there) if half_closed == "here" else (there, here)
+        first.shutdown(socket.SHUT_WR)
+        assert second.recv(1) == b""
+    reset(here, there)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_reset_arrives_at_one_that_reads_nothing(ends: Ends, which: int) -> None:
+    here, there = ends[which], ends[1 - which]
+    here.settimeout(0.5)
+    with pytest.raises(TimeoutError):
+        while True:
+            here.send(bytes(1 << 16))
+    reset(here, there)
 
 
 @pytest.mark.parametrize("which", [0, 1])

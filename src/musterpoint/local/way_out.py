@@ -13,13 +13,14 @@ import contextlib
 import ctypes
 import functools
 import os
+import select
 import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
-from typing import Any
+from typing import Any, Callable, Coroutine, Iterator, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.posix import resource
@@ -36,6 +37,8 @@ MACHINE = "192.0.2.1"
 _PATIENCE = 5.0
 """Seconds for a name server to answer before the next is asked."""
 _CHUNK = 1 << 18
+Ends = Sequence[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
+Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 
 
 def redirect(pid: int, subnet: str) -> None:
@@ -116,6 +119,21 @@ def _sockets(pid: int, address: str) -> tuple[socket.socket, socket.socket, sock
         os.close(other)
 
 
+_running: set[asyncio.Task[None]] = set()
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    """Has ``work`` run to its end; asyncio's loop alone doesn't hold it."""
+    task = asyncio.get_running_loop().create_task(work)
+    _running.add(task)
+    task.add_done_callback(_running.discard)
+
+
+async def listen(listening: socket.socket, work: Connected) -> None:
+    """Has ``work`` run for each connection."""
+    await asyncio.start_server(lambda reader, writer: _run(work(reader, writer)), sock=listening)
+
+
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while data := await reader.read(_CHUNK):
         writer.write(data)
@@ -124,26 +142,50 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.write_eof()
 
 
-def _reset(writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):  # it is closed already
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
+def _reset(ends: Ends) -> None:
+    for _, writer in ends:
+        with contextlib.suppress(OSError):  # it is closed already
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
 
 
-async def join(near: tuple[asyncio.StreamReader, asyncio.StreamWriter], host: str, port: int) -> None:
+async def join(host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Passes both directions of a connection on to ``host``, each with its end. Where one breaks, or nobody answers
     there, everything is reset.
     """
-    writers = [near[1]]
+    ends = [(reader, writer)]
     try:
-        far = await asyncio.open_connection(host, port)
-        writers.append(far[1])
-        await asyncio.gather(_copy(near[0], far[1]), _copy(far[0], near[1]))
+        ends.append(await asyncio.open_connection(host, port))
+        with _watched(ends):
+            await asyncio.gather(_copy(reader, ends[1][1]), _copy(ends[1][0], writer))
     except OSError:
-        for writer in writers:
-            _reset(writer)
-    for writer in writers:
-        writer.close()
+        _reset(ends)
+    for _, each in ends:
+        each.close()
+
+
+@contextlib.contextmanager
+def _watched(ends: Ends) -> Iterator[None]:
+    """Has everything reset when an end breaks that isn't being read: it has ended, or the other is slow."""
+    of: dict[int, tuple[asyncio.StreamReader, Any]] = {
+        writer.get_extra_info("socket").fileno(): (reader, writer.transport) for reader, writer in ends
+    }
+    loop = asyncio.get_running_loop()
+    with select.epoll() as watch:
+
+        def look() -> None:
+            for number, event in watch.poll(0):
+                reader, transport = of[number]
+                if event & select.EPOLLERR and (reader.at_eof() or not transport.is_reading()):
+                    _reset(ends)
+
+        for number in of:
+            watch.register(number, select.EPOLLET)  # each change is told once; errors always are
+        loop.add_reader(watch.fileno(), look)
+        try:
+            yield
+        finally:
+            loop.remove_reader(watch.fileno())
 
 
 async def _pass_on(own: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -154,7 +196,7 @@ async def _pass_on(own: int, reader: asyncio.StreamReader, writer: asyncio.Strea
         return
     (port,) = struct.unpack_from("!H", where, 2)
     host = socket.inet_ntoa(where[4:8])
-    await join((reader, writer), "127.0.0.1" if (host, port) == (MACHINE, own) else host, port)
+    await join("127.0.0.1" if (host, port) == (MACHINE, own) else host, port, reader, writer)
 
 
 class _Lookups(asyncio.DatagramProtocol):
@@ -162,15 +204,12 @@ class _Lookups(asyncio.DatagramProtocol):
 
     def __init__(self, servers: list[str]) -> None:
         self._servers = servers
-        self._running: set[asyncio.Task[None]] = set()
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
 
     def datagram_received(self, data: bytes, address: Any) -> None:
-        task = asyncio.get_running_loop().create_task(self._answer(data, address))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        _run(self._answer(data, address))
 
     async def _answer(self, question: bytes, address: Any) -> None:
         loop = asyncio.get_running_loop()
@@ -192,8 +231,8 @@ async def _serve(pid: int, address: str, own: int) -> None:
     except OSError:
         servers = name_servers("")
     loop = asyncio.get_running_loop()
-    await asyncio.start_server(functools.partial(_pass_on, own), sock=connections)
-    await asyncio.start_server(lambda reader, writer: join((reader, writer), servers[0], DNS), sock=lookups)
+    await listen(connections, functools.partial(_pass_on, own))
+    await listen(lookups, functools.partial(join, servers[0], DNS))
     await loop.create_datagram_endpoint(lambda: _Lookups(servers), sock=asked)
     over = asyncio.Event()
     loop.add_reader(0, lambda: None if os.read(0, 1024) else over.set())

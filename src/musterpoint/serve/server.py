@@ -7,6 +7,7 @@ import io
 import math
 import os
 import queue
+import select
 import signal
 import socket
 import sys
@@ -31,17 +32,20 @@ from musterpoint.serve.settings import Settings
 from musterpoint.serve.state import Record, State
 
 MOST_CONNECTIONS = 256
-"""At a time; for one more the oldest goes that asks nothing whole."""
+"""At a time; for one more the slowest of those goes that are behind."""
 MOST_WAITING = 100_000
 """Ends of jobs that wait to be followed; what is more is left out, with a word."""
 LONGEST_SEQUEL = 10.0
 """Seconds that what follows a job gets to end with the server."""
-FIRST_SILENCE = 10.0
-"""Seconds that a connection gets to begin to ask."""
-WHOLE_HEAD = 10.0
-"""Seconds from the first byte of a request to the end of its headers."""
+LEAST_RATE = 1024
+"""Bytes per second that a client has to send or read while it is waited for, or it is behind."""
+MOST_AHEAD = 10.0
+"""Seconds that a client may be ahead by what it has sent or read."""
 SILENCE = 60.0
-"""Seconds after which one that has asked is closed on which nothing comes, or whose client reads nothing."""
+"""Seconds behind after which a connection is closed."""
+_UNSENT = 1 << 16
+"""Bytes in the kernel that no client has taken yet; with more, one that reads slowly looks like one that doesn't."""
+_CLIENT = "musterpoint.client"
 
 
 class Sequels:
@@ -76,26 +80,86 @@ class Sequels:
                 self._context.say(f"{record.name}: {traceback.format_exc()}")
 
 
+class Client(io.RawIOBase):
+    """A connection, and how far its client is ahead of :data:`LEAST_RATE`.
+
+    ``expect`` is told when it is behind, before each wait for it; and None after that. It answers False where the
+    connection has gone.
+    """
+
+    def __init__(self, connection: socket.socket, expect: Callable[[socket.socket, float | None], bool]) -> None:
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
+        self._connection, self._expect = connection, expect
+        self._ahead = self._most = 0.0
+
+    def may_be_ahead(self) -> None:
+        """Counts bytes from now on."""
+        self._ahead, self._most = 0.0, MOST_AHEAD
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._move(self._connection.recv_into, buffer, select.POLLIN)
+
+    def write(self, data: Any) -> int:
+        """Writes all of it."""
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._move(self._connection.send, rest, select.POLLOUT) :]
+        return len(data)
+
+    def _move(self, move: Callable[[Any], int], data: Any, event: int) -> int:
+        while True:
+            try:
+                count = move(data)
+            except BlockingIOError:
+                self._wait(event)
+            else:
+                self._ahead = min(self._ahead + count / LEAST_RATE, self._most)
+                return count
+
+    def _wait(self, event: int) -> None:
+        begun = time.monotonic()
+        self._expect(self._connection, begun + self._ahead)
+        ready = select.poll()
+        ready.register(self._connection, event)
+        ready.poll()
+        self._ahead -= time.monotonic() - begun
+        if not self._expect(self._connection, None):
+            raise ConnectionResetError("the client was too slow")
+
+
 class RequestHandler(MotoRequestHandler):
     """How a connection is read: names of headers as moto wants them, and no line per request."""
 
     protocol_version = "HTTP/1.1"
-    timeout = FIRST_SILENCE
     server: HttpServer
-    rfile: io.BufferedReader
+    wfile: Any
 
-    def handle_one_request(self) -> None:
-        if self.rfile.peek(1):
-            self.server.expect(self.connection, time.monotonic() + WHOLE_HEAD)
-        super().handle_one_request()
+    def setup(self) -> None:
+        self.connection = self.request
+        self.client = Client(self.connection, self.server.expect)
+        self.rfile, self.wfile = io.BufferedReader(self.client), self.client
 
     def parse_request(self) -> bool:
         if not super().parse_request():
             return False
-        self.connection.settimeout(SILENCE)  # a body may come slowly, and so may a client read
+        self.client.may_be_ahead()
         is_kept = self.server.expect(self.connection, None)
         self.close_connection |= not is_kept
         return is_kept
+
+    def handle_expect_100(self) -> bool:
+        """Leaves the answer to werkzeug."""
+        return True
+
+    def make_environ(self) -> dict[str, Any]:
+        return {**super().make_environ(), _CLIENT: self.client}
 
     def log(self, type: str, message: str, *args: Any) -> None:
         pass
@@ -104,8 +168,9 @@ class RequestHandler(MotoRequestHandler):
 class HttpServer(ThreadedWSGIServer):
     """A thread per connection, up to a bound. ``say`` prints a line.
 
-    A connection is safe from its request's last header to the last byte of the answer. Before and after that it goes
-    when another needs its place, the oldest first; so slow or silent ones shut nobody out.
+    A connection is safe while its request is worked on. While its client is waited for, to send or to read, it is safe
+    only for as long as the client is ahead of :data:`LEAST_RATE`; the headers of a request don't count for that. When
+    another needs its place, the one goes that has been behind for longest; so slow or silent ones shut nobody out.
     """
 
     daemon_threads = True  # a client that goes on sending holds no end of the server
@@ -113,7 +178,7 @@ class HttpServer(ThreadedWSGIServer):
     def __init__(self, settings: Settings, application: Any, listening: socket.socket, say: Callable[[str], None]):
         self._lock = threading.Lock()
         self._open: dict[socket.socket, float | None] = {}
-        """When each has to go, the oldest first; None: it is safe."""
+        """As of when each is behind; None: it isn't waited for."""
         self._say = say
         self._said: dict[str, float] = {}
         self._application = application
@@ -122,31 +187,36 @@ class HttpServer(ThreadedWSGIServer):
     def _answer(self, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
         """Answers a request; werkzeug then reads what the client goes on sending, perhaps for long."""
         parts = self._application(environ, start)
-        return ClosingIterator(self._until_over(parts, environ["werkzeug.socket"]), getattr(parts, "close", None))
+        return ClosingIterator(self._until_over(parts, environ), getattr(parts, "close", None))
 
-    def _until_over(self, parts: Iterable[bytes], connection: socket.socket) -> Iterator[bytes]:
+    def _until_over(self, parts: Iterable[bytes], environ: dict[str, Any]) -> Iterator[bytes]:
         yield from parts
         yield b""  # without any part headers are sent only now
-        self.expect(connection, math.inf)
+        environ[_CLIENT].may_be_ahead()
+        self.expect(environ["werkzeug.socket"], time.monotonic())
 
-    def expect(self, connection: socket.socket, until: float | None) -> bool:
-        """Notes when a connection has to go, as of ``time.monotonic``; None: it is safe. False: it has gone."""
+    def expect(self, connection: socket.socket, behind: float | None) -> bool:
+        """Notes as of when a connection's client is behind, by ``time.monotonic``; None: it isn't waited for.
+
+        False: the connection has gone.
+        """
         with self._lock:
             if connection not in self._open:
                 return False
-            self._open[connection] = until
+            self._open[connection] = behind
             return True
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
+            now = time.monotonic()
             if is_full := len(self._open) >= MOST_CONNECTIONS:
-                oldest = next((each for each, until in self._open.items() if until is not None), None)
-                if is_full := oldest is None:
+                behind = self._behind(now)
+                if is_full := not behind:
                     self._say_once(f"connections are refused: {MOST_CONNECTIONS} are being answered")
                 else:
-                    self._end(oldest)
+                    self._end(behind[0])
             if not is_full:
-                self._open[request] = math.inf
+                self._open[request] = now
         if is_full:
             self.shutdown_request(request)
         else:
@@ -160,11 +230,15 @@ class HttpServer(ThreadedWSGIServer):
                 self._open.pop(request, None)
 
     def service_actions(self) -> None:
-        """Ends the connections whose request hasn't come in time; called twice a second."""
-        now = time.monotonic()
+        """Ends the connections whose clients are too far behind; called twice a second."""
         with self._lock:
-            for each in [each for each, until in self._open.items() if until is not None and until < now]:
+            for each in self._behind(time.monotonic() - SILENCE):
                 self._end(each)
+
+    def _behind(self, at: float) -> list[socket.socket]:
+        """Connections that were behind then, the slowest first."""
+        found = [(behind, each) for each, behind in self._open.items() if behind is not None and behind <= at]
+        return [each for _, each in sorted(found, key=lambda row: row[0])]
 
     def _end(self, connection: socket.socket) -> None:
         """Has its thread read an end."""
@@ -172,8 +246,8 @@ class HttpServer(ThreadedWSGIServer):
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
         self._say_once(
-            f"connections are closed whose request isn't whole after {WHOLE_HEAD:g} s, or that are the oldest without "
-            f"one while {MOST_CONNECTIONS} are open"
+            f"connections are closed whose clients send or read less than {LEAST_RATE} bytes a second: after "
+            f"{SILENCE:g} s, or the slowest while {MOST_CONNECTIONS} are open"
         )
 
     def _say_once(self, text: str) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import gc
+import select
 import socket
 import struct
 import threading
@@ -16,11 +19,8 @@ Ends = tuple[socket.socket, socket.socket]
 
 
 def passing(listening: socket.socket, port: int, loop: asyncio.AbstractEventLoop) -> None:
-    async def serve() -> None:
-        await asyncio.start_server(lambda *near: way_out.join(near, "127.0.0.1", port), sock=listening)
-
     asyncio.set_event_loop(loop)
-    loop.run_until_complete(serve())
+    loop.run_until_complete(way_out.listen(listening, functools.partial(way_out.join, "127.0.0.1", port)))
     loop.run_forever()
     for task in asyncio.all_tasks(loop):
         task.cancel()
@@ -57,22 +57,35 @@ def ends(target: socket.socket, way: tuple[str, int]) -> Iterator[Ends]:
         yield near, far
 
 
-def reset(end: socket.socket) -> None:
+def reset(end: socket.socket, other: socket.socket) -> None:
+    """Returns when the other has noticed."""
     end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     end.close()
+    noticed = select.poll()
+    noticed.register(other, select.POLLERR)
+    assert noticed.poll(20000)
 
 
 @pytest.mark.parametrize("which", [0, 1])
-@pytest.mark.parametrize("half_closed", [False, True])
-def test_a_reset_arrives_at_the_other_end(ends: Ends, which: int, half_closed: bool) -> None:
-    """Also at one that has nothing more to send."""
+@pytest.mark.parametrize("half_closed", ["", "here", "there"])
+def test_a_reset_arrives_at_the_other_end(ends: Ends, which: int, half_closed: str) -> None:
+    """Also from one, or at one, that has nothing more to send."""
     here, there = ends[which], ends[1 - which]
     if half_closed:
-        there.shutdown(socket.SHUT_WR)
-        assert here.recv(1) == b""
-    reset(here)
-    with pytest.raises(ConnectionResetError):
-        there.recv(1)
+        first, second = (here, there) if half_closed == "here" else (there, here)
+        first.shutdown(socket.SHUT_WR)
+        assert second.recv(1) == b""
+    reset(here, there)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_reset_arrives_at_one_that_reads_nothing(ends: Ends, which: int) -> None:
+    here, there = ends[which], ends[1 - which]
+    here.settimeout(0.5)
+    with pytest.raises(TimeoutError):
+        while True:
+            here.send(bytes(1 << 16))
+    reset(here, there)
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -82,6 +95,7 @@ def test_an_end_of_one_direction_is_no_end_of_the_other(ends: Ends, which: int) 
     here.shutdown(socket.SHUT_WR)
     with there.makefile("rb") as file:
         assert file.read() == b"asks"
+    gc.collect()
     there.sendall(b"answers")
     assert here.recv(100) == b"answers"
     there.close()

@@ -105,7 +105,8 @@ class Part(NamedTuple):
             raise ValueError(f"{found.name} is of host {found.place} of {found.hosts}")
         for entry in files:
             entry.check(found.place)
-            if not belongs(found.name, entry.path) and (found.place or os.path.basename(entry.path) not in SHARED):
+            shared = not found.place and os.path.basename(entry.path) in SHARED
+            if not (shared or belongs(found.name, entry.path) or points_to(found.name, entry)):
                 raise ValueError(f"{entry.path} is no file of {found.name}")
         if len({entry.path for entry in files}) < len(files):
             raise ValueError(f"{found.name} has a file twice")
@@ -119,6 +120,12 @@ class Part(NamedTuple):
         if others := [path for path, text in found.texts.items() if (path, text) not in known]:
             raise ValueError(f"{found.name} isn't named by {others[0]!r}, or not by that text")
         return found
+
+
+def points_to(name: str, entry: Entry) -> bool:
+    """Tells whether ``entry`` is a link beside the checkpoint ``name`` that leads to it, such as ``last``."""
+    is_beside = os.path.dirname(entry.path) == os.path.dirname(name)
+    return bool(entry.link) and is_beside and belongs(name, link_target(entry.path, entry.link))
 
 
 def belongs(name: str, path: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import nullcontext
 from typing import Any, Iterator
 
 import pytest
@@ -140,6 +141,24 @@ def test_files_belong_to_their_checkpoint(name: str, path: str, fits: bool) -> N
     else:
         with pytest.raises(ValueError, match="is no file of"):
             Part.of(plain)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "link", "fits"),
+    [
+        ("step1", "last", "step1", True),
+        ("step1", "last-file", "step1/state", True),
+        ("run/step1", "run/last", "step1", True),
+        ("step1", "last", "step2", False),
+        ("step1", "step2/w0", "../step1/w0", False),
+        ("run/step1", "last", "run/step1", False),
+    ],
+)
+def test_links_beside_a_checkpoint_that_lead_to_it_are_its_own(name: str, path: str, link: str, fits: bool) -> None:
+    entry = _entry(path, 1, "x")._replace(link=link, size=0, sha256="", key="")
+    plain = Part(name, "f", 1, 2, (entry,), (), False, {}, 0).plain()
+    with nullcontext() if fits else pytest.raises(ValueError, match="is no file of"):
+        Part.of(plain)
 
 
 def test_deepspeed_s_script_is_the_first_host_s() -> None:

@@ -132,7 +132,7 @@ OPENS = {
     "ray_node": {"tail": "a log of Ray's, which is printed", "write_agent_port": OURS},
     "registry": {"Texts._write": OURS, "Texts.hold": OURS},
     "ssh_session": {"main": OURS},
-    "stack_sampler": {"_Flight._ask_thread": OURS, "_Flight.look": OURS, "_Returns.call": KERNEL, "main": OURS},
+    "stack_sampler": {"_Flight._ask_thread": OURS, "_Flight.look": OURS, "_Returns.call": KERNEL, "write": OURS},
     "transfer": {
         "DirectoryStore._inside": STORE,
         "DirectoryStore.get": STORE,

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 SOCKET, TOKEN = "MUSTER_OUTER", "MUSTER_SOCKET_TOKEN"
 LINE = "raised "
 """Begins the line; JSON follows."""
+UNNAMED = ("builtins", "__main__") if sys.version_info >= (3, 11) else ("builtins",)
+"""Modules whose name a traceback leaves out."""
 MOST_TEXT = 4000
 """Characters of a message."""
 MOST_FRAMES = 100
@@ -94,9 +96,7 @@ def chain_of(error: BaseException | None) -> list[dict[str, object]]:
 def text_of(error: BaseException) -> str:
     """As a traceback's last line has it."""
     kind = type(error)
-    name = (
-        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
-    )
+    name = kind.__qualname__ if kind.__module__ in UNNAMED else f"{kind.__module__}.{kind.__qualname__}"
     try:
         said = error.msg if has_place(error) else str(error)  # which has the place, too
     except BaseException:

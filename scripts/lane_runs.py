@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -29,7 +30,7 @@ from lanes import SUITE
 from reaper import RUN
 from stacks import STACKS
 
-SETUP = ROOT / "scripts" / "setup"
+SETUP, HOUSE = ROOT / "scripts" / "setup", ROOT / "scripts" / "house"
 REAPER = ROOT / "scripts" / "reaper.py"
 UNSTEADY = ROOT / ".cache" / "unsteady"
 NO_NAMESPACES = "--no-namespaces"
@@ -180,8 +181,8 @@ def check(title: str, command: list[str | Path], env: dict[str, str], out: TextI
     return Result(failed=(title,)) if code else Result(passed=1)
 
 
-def checks(python: Path, env: dict[str, str], out: TextIO) -> Result:
-    """Style, types and the import contract."""
+def checks(python: Path, env: dict[str, str], out: TextIO, house: tuple[str, ...] = ()) -> Result:
+    """Style, types, the import contract, and the budget with more words for ``scripts/house``."""
     contract = "from importlinter.cli import lint_imports_command as run; run()"
     kept = {**env, "MYPY_CACHE_DIR": str(CACHE / "mypy")}  # it goes by the hash of each file, so all clones may use it
     return (
@@ -189,6 +190,7 @@ def checks(python: Path, env: dict[str, str], out: TextIO) -> Result:
         .plus(check("format", [python, "-m", "ruff", "format", "--check", "."], env, out))
         .plus(check("types", [python, "-m", "mypy"], kept, out))
         .plus(check("rooms", [python, "-c", contract, "--config", "setup.cfg"], env, out))
+        .plus(check("house", [python, HOUSE, *house], env, out))
     )
 
 
@@ -304,7 +306,10 @@ def interpreters(python: Path, env: dict[str, str], out: TextIO) -> Result:
     return total
 
 
-BESIDE: dict[str, Callable[[Path, dict[str, str], TextIO], Result]] = {SUITE: checks, "pythons": interpreters}
+BESIDE: dict[str, Callable[[Path, dict[str, str], TextIO], Result]] = {
+    SUITE: partial(checks, house=("--loaded",)),
+    "pythons": interpreters,
+}
 """What goes on while a lane's tests run, and is shown when they are over."""
 
 

@@ -79,11 +79,11 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
 
 
 def rest(client: socket.socket) -> bytes:
-    found = b""
+    found = bytearray()
     with client, contextlib.suppress(ConnectionError):
-        while part := client.recv(4096):
+        while part := client.recv(1 << 20):
             found += part
-    return found
+    return bytes(found)
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HT", ASKS + b"more and ", sends(3000) + b"x"])
@@ -129,7 +129,7 @@ def test_who_reads_nothing_of_a_long_answer_shuts_nobody_out(here: Here, monkeyp
     for each in slow:
         assert each.recv(1)
     assert rest(here.connect(ASKS)).endswith(b"halfhalf")
-    assert len(rest(slow[0])) < LONG
+    assert any(len(rest(each)) < LONG for each in slow), "one had to go"
     for each in slow:
         each.close()
 

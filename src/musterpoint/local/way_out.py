@@ -170,6 +170,8 @@ def _watched(ends: Ends) -> Iterator[None]:
     of: dict[int, tuple[asyncio.StreamReader, Any]] = {
         writer.get_extra_info("socket").fileno(): (reader, writer.transport) for reader, writer in ends
     }
+    if min(of) < 0:
+        raise ConnectionResetError("an end was reset before the other was there")
     loop = asyncio.get_running_loop()
     with select.epoll() as watch:
 

@@ -78,6 +78,21 @@ def test_a_reset_arrives_at_the_other_end(ends: Ends, which: int, half_closed: s
     reset(here, there)
 
 
+def test_a_reset_before_the_other_end_is_there_arrives_there(target: socket.socket) -> None:
+    """The first end has been closed by the time that both are looked at."""
+    address = target.getsockname()
+
+    async def passed_on() -> None:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.transport.abort()
+        await asyncio.sleep(0)
+        await way_out.join(*address, reader, writer)
+
+    asyncio.run(passed_on())
+    with target.accept()[0], target.accept()[0] as far, pytest.raises(ConnectionResetError):
+        far.recv(1)
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_reset_arrives_at_one_that_reads_nothing(ends: Ends, which: int) -> None:
     here, there = ends[which], ends[1 - which]

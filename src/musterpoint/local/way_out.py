@@ -160,8 +160,9 @@ async def join(host: str, port: int, reader: asyncio.StreamReader, writer: async
             await asyncio.gather(_copy(reader, ends[1][1]), _copy(ends[1][0], writer))
     except OSError:
         _reset(ends)
-    for _, each in ends:
-        each.close()
+    finally:
+        for _, each in ends:
+            each.close()
 
 
 @contextlib.contextmanager

@@ -22,8 +22,9 @@ def passing(listening: socket.socket, port: int, loop: asyncio.AbstractEventLoop
     asyncio.set_event_loop(loop)
     loop.run_until_complete(way_out.listen(listening, functools.partial(way_out.join, "127.0.0.1", port)))
     loop.run_forever()
-    for task in asyncio.all_tasks(loop):
+    for task in (left := asyncio.all_tasks(loop)):
         task.cancel()
+    loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
     loop.run_until_complete(asyncio.sleep(0))
     loop.close()
 

@@ -282,8 +282,12 @@ def given(namespace: argparse.Namespace) -> dict[str, Any]:
     } | {field: getattr(namespace, field) for field in REMOVED if hasattr(namespace, field)}
 
 
-def read(make: Callable[[str], Parser], arguments: Sequence[str]) -> tuple[Command, argparse.Namespace]:
-    """Reads either form of the command line. ``make`` builds the parser for flags with a prefix.
+def read(
+    make: Callable[[str], Parser], arguments: Sequence[str]
+) -> tuple[Command, argparse.Namespace, spellings.Typed | None]:
+    """Reads either form of the command line; its line as typed, too, where flags aren't among the script's own.
+
+    ``make`` builds the parser for flags with a prefix.
 
     Raises:
         UsageError: a flag is wrong.
@@ -291,9 +295,9 @@ def read(make: Callable[[str], Parser], arguments: Sequence[str]) -> tuple[Comma
     parser, own = make("--"), make(OWN_PREFIX)
     command = split_script_form(parser, own, arguments)
     if command is not None:
-        return command, own.parse_args(command.head)
+        return command, own.parse_args(command.head), None
     command = split(parser, arguments)
-    return command, parser.parse_args(command.head)
+    return command, parser.parse_args(command.head), typed(parser, command)
 
 
 def read_request(
@@ -304,12 +308,8 @@ def read_request(
     Raises:
         UsageError: a flag is wrong.
     """
-    command, asked = read(make, arguments)
-    request = _request(command, environ, given(asked))
-    parser = make("--")
-    if split_script_form(parser, make(OWN_PREFIX), arguments) is None:
-        request = request._replace(line=typed(parser, command))
-    return request, asked
+    command, asked, line = read(make, arguments)
+    return _request(command, environ, given(asked))._replace(line=line), asked
 
 
 def typed(parser: Parser, command: Command) -> spellings.Typed | None:

@@ -20,7 +20,7 @@ def make(prefix: str) -> Parser:
 
 
 def settled(words: str | list[str]) -> tuple[Command, dict[str, Any]]:
-    command, asked = read(make, words.split() if isinstance(words, str) else words)
+    command, asked, _ = read(make, words.split() if isinstance(words, str) else words)
     return command, given(asked)
 
 
@@ -116,7 +116,7 @@ def test_the_help_shows_what_is_common_and_all_of_it_when_asked(
 
 
 def test_a_value_may_begin_with_a_dash() -> None:
-    command, asked = read(make, ["--mpi-options", "--noprefix", "--slots", "2", "train.py", "--lr"])
+    command, asked, _ = read(make, ["--mpi-options", "--noprefix", "--slots", "2", "train.py", "--lr"])
     assert (asked.mpi_options, asked.slots, command.arguments) == ("--noprefix", 2, ("--lr",))
     with pytest.raises(UsageError, match=r"--slots.*expected one argument"):
         read(make, ["--slots", "--launcher", "mpi", "train.py"])

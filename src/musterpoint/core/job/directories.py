@@ -112,18 +112,16 @@ def lock(folders: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def in_use(folder: str) -> bool:
-    """Whether a job that still runs has locked ``folder``."""
-    try:
-        fd = os.open(folder, os.O_RDONLY)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        finally:
-            os.close(fd)
-    except BlockingIOError:
-        return True
-    except (OSError, AttributeError):  # it isn't there, or this system or its disk has no such locks
+    """Tells whether a job that still runs has locked ``folder``."""
+    if not os.path.isdir(folder):
         return False
-    return False
+    try:
+        locks = lock({folder: fcntl.LOCK_EX})
+    except (OSError, AttributeError):  # this system or its disk has no such locks
+        return False
+    for fd in locks:
+        os.close(fd)
+    return not locks
 
 
 def forget_others(job: Job) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -9,9 +10,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from musterpoint.embedded.programs.process_files import children_of, tree
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).resolve().parent / "programs"
@@ -27,18 +30,21 @@ class NotHere(Exception):
     """The part can't run on this machine; the text says what is missing."""
 
 
+class TimeOver(Exception):
+    """A part's time is over; what it had started has been killed."""
+
+
 class Job(NamedTuple):
     """A finished ``muster local`` job of one host.
 
     ``code``: its exit code; ``reason``: the failure reason as the platform has it; ``outcome``: the host's
-    ``outcome.json``; ``log``: all that was printed; ``seconds``: how long it took.
+    ``outcome.json``; ``log``: all that was printed.
     """
 
     code: int
     reason: str
     outcome: dict[str, Any]
     log: str
-    seconds: float
     folder: Path
 
     def expect(self, code: int, *words: str) -> Job:
@@ -67,7 +73,10 @@ class Job(NamedTuple):
 
 
 class Machine:
-    """Where jobs run. ``dry``: on the CPU, whatever there is. ``folder`` is the part's own."""
+    """Where jobs run. ``dry``: on the CPU, whatever there is. ``folder`` is the part's own.
+
+    ``found``: what the part has found so far; its report has it however the part ends.
+    """
 
     def __init__(self, folder: Path, dry: bool, deadline: float, quick: bool, site: str = "") -> None:
         self.folder, self.dry, self.deadline, self.quick = folder, dry, deadline, quick
@@ -75,11 +84,8 @@ class Machine:
         self.environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path)), "PYTHONUNBUFFERED": "1"}
         if dry:
             self.environ |= {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
+        self.found: dict[str, Any] = {}
         self._jobs = 0
-
-    @property
-    def device(self) -> str:
-        return "cpu" if self.dry else "cuda"
 
     @property
     def brief(self) -> bool:
@@ -92,19 +98,36 @@ class Machine:
         return max(self.deadline - time.monotonic(), 1.0)
 
     def run(self, words: Sequence[str | Path], **more: str) -> subprocess.CompletedProcess[str]:
-        """A command of this Python's, ended with all it started when the part's time is over."""
+        """Runs this Python with ``words``."""
         argv = [sys.executable, *map(str, words)]
+        return subprocess.CompletedProcess(argv, *self.done(argv, more), "")
+
+    def done(
+        self, argv: list[str], more: Mapping[str, str], when: tuple[str, Callable[[Any], object]] | None = None
+    ) -> tuple[int, str]:
+        """Runs a command: its code, and all that it printed.
+
+        Raises:
+            Wrong: the part's time was over before.
+        """
         child = subprocess.Popen(
             argv, env={**self.environ, **more}, cwd=self.folder, text=True, errors="replace",
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
+        said: list[str] = []
+        assert child.stdout is not None
         try:
-            said, _ = child.communicate(timeout=self.left)
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
-            said, _ = child.communicate()
-            raise Wrong(f"{' '.join(argv[:6])} … had not ended when the part's time was over; it said: {said[-1500:]}")
-        return subprocess.CompletedProcess(argv, child.returncode, said, "")
+            with child.stdout, limit(self.left, child.pid):
+                for line in child.stdout:
+                    said.append(line)
+                    if when is not None and when[0] in line:
+                        act, when = when[1], None
+                        act(child)
+                return child.wait(), "".join(said)
+        except TimeOver:
+            child.wait()
+            words = " ".join(argv[1:]).replace(str(ROOT), "")
+            raise Wrong(f"the part's time was over before the end of {words}; it said: {''.join(said)[-1500:]}")
 
     def job(
         self,
@@ -123,52 +146,36 @@ class Machine:
         """
         self._jobs += 1
         output = self.folder / f"job-{self._jobs}"
-        argv: list[str | Path] = [sys.executable, "-m", "musterpoint", "local", "--backend", "process", "--hosts", "1"]
-        argv += ["--slots", str(slots), "--launcher", launcher, "--output", output, "--stop-grace", "20", *words]
+        argv = [sys.executable, "-m", "musterpoint", "local", "--backend", "process", "--hosts", "1"]
+        argv += ["--slots", str(slots), "--launcher", launcher, "--output", str(output), "--stop-grace", "20", *words]
         for name, value in environ.items():
             argv += ["--env", f"{name}={value}"]
-        argv += [PROGRAMS / program, *arguments]
-        began = time.monotonic()
-        child = subprocess.Popen(
-            [str(word) for word in argv], env=self.environ, cwd=self.folder, text=True, errors="replace",
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-        timer = Alarm(self.left, child)
-        said: list[str] = []
-        assert child.stdout is not None
-        with child.stdout, timer:
-            for line in child.stdout:
-                said.append(line)
-                if when is not None and when[0] in line:
-                    act, when = when[1], None
-                    act(child)
-        code, log = child.wait(), "".join(said)
-        if timer.rang:
-            raise Wrong(f"the job had not ended when the part's time was over; it said: {log[-1500:]}")
+        code, log = self.done([*argv, str(PROGRAMS / program), *arguments], {}, when)
         described = _json(output / "job.json")
         outcome = _json(next(output.glob("hosts/*/opt/ml/output/outcome.json"), output / "none"))
         reason = str(described.get("FailureReason") or "")
-        return Job(code, reason, outcome, log, time.monotonic() - began, output)
+        return Job(code, reason, outcome, log, output)
 
 
-class Alarm:
-    """Kills a command and all of its session when its time is over."""
+@contextlib.contextmanager
+def limit(seconds: float, process: int) -> Iterator[None]:
+    """Kills a command and all below it when its time is over.
 
-    def __init__(self, seconds: float, child: subprocess.Popen[str]) -> None:
-        self._seconds, self._child = seconds, child
-        self.rang = False
+    Then it raises TimeOver. The end of its output isn't waited for: what outlives it may hold the pipe.
+    """
 
-    def _ring(self, _number: int, _frame: object) -> None:
-        self.rang = True
-        os.killpg(self._child.pid, signal.SIGKILL)
+    def ring(_number: int, _frame: object) -> None:
+        for pid in tree(process, children_of()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        raise TimeOver
 
-    def __enter__(self) -> Alarm:
-        signal.signal(signal.SIGALRM, self._ring)
-        signal.setitimer(signal.ITIMER_REAL, self._seconds)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+    handler, timer = signal.signal(signal.SIGALRM, ring), signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -10,14 +10,15 @@ from typing import Any
 from gpus.machine import FACTS, PROGRAMS, Machine, NotHere, Wrong, close
 
 SHIM = {"SMDISTRIBUTED_SHIM": "1"}
+LOOPBACK = ("--nproc-per-node", "1", "--local-addr", "127.0.0.1")
+"""Without an address torchrun's worker looks for its host's name, which not every machine can resolve."""
 EXACT = 1e-11
 """The largest relative difference in float64 of several ranks from one process."""
 
 
 def _computed(machine: Machine, program: str, *arguments: str, slots: int = 2) -> dict[str, Any]:
-    """What the ranks of a job on one host have computed. Torchrun itself imports torch, which takes seconds."""
-    launcher = "ranks" if machine.brief else "torchrun"
-    return machine.job(program, *arguments, slots=slots, launcher=launcher, environ=SHIM).expect(0).facts()
+    """What the ranks of a job on one host have computed. Torchrun itself would import torch, which takes seconds."""
+    return machine.job(program, *arguments, slots=slots, launcher="ranks", environ=SHIM).expect(0).facts()
 
 
 def as_platform(machine: Machine) -> dict[str, Any]:
@@ -54,9 +55,9 @@ def one_rank(machine: Machine) -> dict[str, Any]:
 
 def sharing(machine: Machine) -> dict[str, Any]:
     """Two and four ranks on one GPU: Gloo with tensors on the GPU."""
-    found: dict[str, Any] = {}
+    found = machine.found
     for ranks in (2,) if machine.quick else (2, 4):
-        facts = machine.job("ddp.py", "gloo", "5", slots=ranks).expect(0).facts()
+        facts = _computed(machine, "ddp.py", "gloo", "5", slots=ranks)
         close(f"{ranks} ranks", facts, "difference", EXACT)
         found[f"difference_{ranks}"] = facts["difference"]
     return found
@@ -78,9 +79,9 @@ def smddp(machine: Machine) -> dict[str, Any]:
 
 def partitions(machine: Machine) -> dict[str, Any]:
     """Version 1 with 2 and 4 partitions that share the GPU: no deadlock, and exact."""
-    found: dict[str, Any] = {}
+    found = machine.found
     for ranks in (2,) if machine.quick else (2, 4):
-        facts = machine.job("pipeline.py", str(ranks), "exact", "3", slots=ranks, environ=SHIM).expect(0).facts()
+        facts = _computed(machine, "pipeline.py", str(ranks), "exact", "3", slots=ranks)
         close(f"{ranks} partitions", facts, "difference", EXACT)
         found[f"difference_{ranks}"] = facts["difference"]
     return found
@@ -88,7 +89,7 @@ def partitions(machine: Machine) -> dict[str, Any]:
 
 def half(machine: Machine) -> dict[str, Any]:
     """fp16 with a loss scale and bf16, beside one process in float32."""
-    found: dict[str, Any] = {}
+    found = machine.found
     kinds = (("half", 2e-2), ("bfloat", 1e-1))
     for kind, most in kinds[:1] if machine.brief else kinds:
         facts = _computed(machine, "pipeline.py", "2", kind, "3")
@@ -99,43 +100,42 @@ def half(machine: Machine) -> dict[str, Any]:
 
 def offload(machine: Machine) -> dict[str, Any]:
     """Activations go to the CPU and come back ahead of their use: the same result with less of the GPU's memory."""
-    kept: dict[str, Any] = {}
+    found = machine.found
     if not machine.brief:  # the CPU's memory isn't counted
-        kept = _computed(machine, "pipeline.py", "2", "exact", "2")
+        found["peak_bytes"] = _computed(machine, "pipeline.py", "2", "exact", "2")["peak_bytes"]
     moved = _computed(machine, "pipeline.py", "2", "offload", "2")
     close("with offloading", moved, "loss_difference", 1e-4)
-    return {"peak_bytes": kept.get("peak_bytes"), "peak_bytes_offloaded": moved["peak_bytes"]}
+    return {"peak_bytes_offloaded": moved["peak_bytes"]}
 
 
 def checkpoints(machine: Machine) -> dict[str, Any]:
     """A checkpoint of partitions on the GPU, saved and loaded."""
-    facts = machine.job("pipeline.py", "2", "checkpoint", "2", slots=2, environ=SHIM).expect(0).facts()
+    facts = _computed(machine, "pipeline.py", "2", "checkpoint", "2")
     close("after loading", facts, "difference", EXACT)
     return facts
 
 
 def shards(machine: Machine) -> dict[str, Any]:
     """``torch.sagemaker``: a model in shards, without and with offloaded activations."""
-    found: dict[str, Any] = {}
+    found = machine.found
     for how in ("offload",) if machine.brief else ("plain", "offload"):
         facts = _computed(machine, "shards.py", "2", how, "3")
-        close(how, facts, "difference", EXACT)
-        found[how] = facts["difference"]
+        found[how] = [facts[f"difference_{rank}"] for rank in range(2)]
+        for rank in range(2):
+            close(f"{how}, rank {rank}", facts, f"difference_{rank}", EXACT)
     return found
 
 
 def launchers(machine: Machine) -> dict[str, Any]:
     """Samples per second under each launcher that this Python has, beside plain torchrun in turns."""
     steps = "10" if machine.dry else "200"
-    plain: list[float] = []
-    found: dict[str, Any] = {}
+    found = machine.found
+    plain = found["torchrun_samples_per_second"] = []
     names = ["torchrun", "ranks", "script"]
     if shutil.which("mpirun", path=machine.environ.get("PATH")):
         names.append("mpi")
     for name in names:
-        done = machine.run(
-            ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", PROGRAMS / "pace.py", steps]
-        )
+        done = machine.run(["-m", "torch.distributed.run", "--standalone", *LOOPBACK, PROGRAMS / "pace.py", steps])
         if done.returncode:
             raise Wrong(f"plain torchrun ended with {done.returncode}: {done.stdout[-800:]}")
         line = next(line for line in done.stdout.splitlines() if FACTS in line)
@@ -143,7 +143,7 @@ def launchers(machine: Machine) -> dict[str, Any]:
         more = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "RANK": "0", "WORLD_SIZE": "1"}
         job = machine.job("pace.py", steps, launcher=name, environ=more if name == "script" else {}).expect(0)
         found[name] = job.facts()["samples_per_second"] / plain[-1]
-    return {**found, "torchrun_samples_per_second": plain}
+    return found
 
 
 def with_jax(machine: Machine) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def triton(machine: Machine) -> dict[str, Any]:
     """``torch.compile`` (Triton on a GPU) works in silence for a while: no false alarm of a stall."""
     words = ("--stall-timeout", "3")
     folder = os.path.join(machine.folder, "inductor")
-    steps = "1" if machine.brief else "4" if machine.quick else "60"
+    steps = "1" if machine.brief else "4" if machine.quick else "16"
     job = machine.job("waits.py", "compile", steps, words=words, environ={"TORCHINDUCTOR_CACHE_DIR": folder})
     if job.code and "compiler" in job.reason.lower() and "not" in job.reason.lower():
         raise NotHere(f"torch.compile can't compile here: {job.reason[:200]}")

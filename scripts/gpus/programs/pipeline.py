@@ -9,7 +9,7 @@ import sys
 
 import smdistributed.modelparallel.torch as smp
 import torch
-from ranks import HAS_GPU, batch, device, difference, settle, tell
+from ranks import HAS_GPU, SHARED, batch, device, difference, settle, tell
 from torch import nn
 
 partitions, kind, steps = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -18,6 +18,7 @@ more = {
     "bfloat": {"bf16": True},
     "offload": {"offload_activations": True, "activation_loading_horizon": 2},
 }.get(kind, {})
+more["ddp_dist_backend"] = "gloo" if SHARED else "auto"
 smp.init({"partitions": partitions, "microbatches": 4, "ddp": True, **more})
 mine = device()
 dtype = torch.float64 if kind in ("exact", "checkpoint") else torch.float32

@@ -11,6 +11,8 @@ import torch.distributed as dist
 
 RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 HAS_GPU = torch.cuda.is_available()
+SHARED = not HAS_GPU or torch.cuda.device_count() < WORLD
+"""Whether ranks share a device: NCCL refuses that, and Gloo carries tensors of GPUs, too."""
 
 
 def device() -> torch.device:
@@ -23,9 +25,9 @@ def device() -> torch.device:
 
 
 def join(backend: str = "") -> torch.device:
-    """Joins the job's group; NCCL where there is a GPU, unless a ``backend`` is given."""
+    """Joins the job's group; NCCL where each rank has a GPU, unless a ``backend`` is given."""
     mine = device()
-    dist.init_process_group(backend or ("nccl" if HAS_GPU else "gloo"))
+    dist.init_process_group(backend or ("gloo" if SHARED else "nccl"))
     return mine
 
 

@@ -1,7 +1,7 @@
 """A process beside a job at its control socket: malformed words with the job's token, and anything without it.
 
-The job is a real one in a process of its own, on this machine alone. Whatever was said to it, it still takes a
-launcher's greeting afterwards, ends with its program's own code, and has stayed small.
+The job is a real one in a process of its own, on this machine alone. Whatever was said to it, it still lends a
+launch what it needs afterwards, ends with its program's own code, and has stayed small.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any, Callable
 
 from fuzzers.findings import MOST_WRONG, Findings
+from musterpoint.base.failure import Failure
 from musterpoint.base.settings import OUTER, SOCKET_TOKEN
-from musterpoint.core.fabric.setting import EnvSetting
-from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan
 from musterpoint.core.processes.control_socket import LONGEST_LINE, address_of
-from musterpoint.core.supervise.handover import HELLO, Outer, plan_from
+from musterpoint.core.supervise.launches import encode_end
+from musterpoint.core.supervise.loan import Lender
+from musterpoint.core.supervise.state import Outcome
 
 OF_ONE_JOB = 700
 """Inputs, until the job is ended and looked at."""
@@ -44,11 +45,7 @@ while not os.path.exists("end"):
     time.sleep(0.02)
 sys.exit(7)
 """
-PLAN = LaunchPlan(
-    "ranks", "x",
-    (ProcessPlan("rank", "rank 0", (Argument("/bin/true"),), (EnvSetting("A", "b", ""),), "/", 0, 0),),
-    (), 1, 1, 0, "/",
-).to_wire()  # fmt: skip
+FAILURE = Failure("x", CODE, "user", "user", "ValueError: none of the rank's own")
 WRONG: tuple[Any, ...] = (None, True, -1, 1.5, 10**30, [[]], {"a": 1}, [[1]], [None], {}, "", "\ud800", "\0")
 
 
@@ -99,11 +96,11 @@ class Job:
         found = []
         if self.process.poll() is not None:
             return [f"it ended with {self.process.returncode} before it was told to; its log: {self.log}"]
-        outer = Outer.find(self.environ)
-        if outer is None or outer.offer() is None:
-            found.append("it takes no launcher's greeting any more")
-        if outer is not None:
-            outer.close()
+        lender = Lender.find(self.environ)
+        if lender is None or lender.borrow() is None:
+            found.append("it lends a launch nothing any more")
+        else:
+            lender.ended(Outcome(0))
         status = Path(f"/proc/{self.process.pid}/status")
         peak = [int(line.split()[1]) >> 10 for line in status.read_text().splitlines() if line.startswith("VmHWM")]
         if peak and peak[0] > MEBIBYTES:
@@ -178,11 +175,10 @@ class Caller:
 
     def _anything(self) -> tuple[str, bytes]:
         """Also what would do something if it were heard."""
-        fine = (b"rank 0 0 1 77 0\n", b"rank 1 1 2 77 0\n", b"start 0 78 2f62696e2f74727565\n", f"{HELLO}\n".encode())
-        plan = json.dumps({"plan": PLAN, "environ": {}}).encode()
+        fine = (b"rank 0 0 1 77\n", b"rank 1 1 2 77\n", b"start 78 2f62696e2f74727565\n", b"launch 77\n")
         return self._dice.choice((
             ("words that mean something", b"".join(self._dice.sample(fine, 3))),
-            ("a launcher's plan", f"{HELLO}\n".encode() + plan + b"\n"),
+            ("a launch's end", _line(encode_end(os.getpid(), FAILURE, ["a warning"]))),
             ("nothing", b""), ("a flood", self._dice.randbytes(self._dice.choice((1, 100, 300_000)))),
             self._malformed(),
         ))  # fmt: skip
@@ -190,7 +186,7 @@ class Caller:
     def _malformed(self) -> tuple[str, bytes]:
         """What no process of the job says: it ends its own connection, and nothing else."""
         ways: tuple[Callable[[], bytes], ...] = (
-            self._rank, self._start, self._handover, self._bytes, lambda: b"\n" * self._dice.choice((1, 50_000)),
+            self._rank, self._start, self._launch, self._bytes, lambda: b"\n" * self._dice.choice((1, 50_000)),
         )  # fmt: skip
         if self._dice.random() < 0.01:
             return "a line without an end", b"x" * (LONGEST_LINE + (1 << 20))
@@ -203,56 +199,42 @@ class Caller:
         )
 
     def _rank(self) -> bytes:
-        words = ["rank", "0", "0", "1", str(os.getpid()), "0"]
+        words = ["rank", "0", "0", "1", str(os.getpid())]
         way = self._dice.random()
         if way < 0.3:
-            words = words[: self._dice.randint(1, 5)]
+            words = words[: self._dice.randint(1, 4)]
         elif way < 0.5:
             words += ["0"] * self._dice.choice((1, 10_000))
-        elif way < 0.6:
-            words[5] = str(self._dice.choice((60_000, 65_536, 10**9)))  # no such session
         else:
-            words[self._dice.randint(1, 5)] = self._number() or "x"
+            words[self._dice.randint(1, 4)] = self._number() or "x"
         return _line(" ".join(words))
 
     def _start(self) -> bytes:
         bad = self._dice.choice(("ff", "zz", "0", "c0af", "eda080", "\ud800", "é", "'"))
         words = self._dice.choice((
-            ["start"], ["start", "0"], ["start", "0", "78"], ["start", self._number() or "x", "78", "79"],
-            ["start", "65536", "78", "79"], ["start", "0", bad, "79"], ["start", "0", "78", bad],
-            ["start", "0", *["78"] * 1000, bad], ["started"], ["START", "0", "78", "79"],
+            ["start"], ["start", "78"], ["start", self._number() or "x", "79"], ["start", bad, "79"],
+            ["start", "78", bad], ["start", *["78"] * 1000, bad], ["started"], ["START", "78", "79"],
         ))  # fmt: skip
         return _line(" ".join(words))
 
-    def _handover(self) -> bytes:
-        """The greeting is right, and what follows is no plan that could be started."""
-        deep = self._dice.choice((100, 5_000, 200_000))
-        plan: Any = json.loads(json.dumps(PLAN))
-        wrong = self._dice.choice(WRONG)
-        key = self._dice.choice(("processes", "environment", "local_ranks", "launcher", "unset", "surplus"))
-        plan[key] = self._dice.choice(([None], 10**30, -1, [[[]]])) if key == "local_ranks" else (wrong, wrong)
+    def _launch(self) -> bytes:
+        """What no launch says, or one that is none of the rank's."""
+        wrong, deep = self._dice.choice(WRONG), self._dice.choice((100, 5_000, 200_000))
+        failure = {**FAILURE.to_wire(), self._dice.choice((*Failure._fields, "surplus")): wrong}
+        end = {"pid": os.getpid(), "failure": failure, "warnings": []}
         body = self._dice.choice((
-            "", "null", "[]", "{}", "[" * deep, '{"a":' * deep, "9" * 5000,
-            '{"plan": {}, "environ": ' + "9" * 5000 + "}",
-            json.dumps({"plan": plan, "environ": {}}), json.dumps({"plan": PLAN, "environ": wrong or 1}),
-            json.dumps({"plan": wrong, "environ": {}}), '{"plan": NaN, "environ": {}}', "\\ud800", "\xff",
+            "", "null", "[]", "{}", "[" * deep, '{"a":' * deep, "9" * 5000, '["a", {"b": NaN}]', "\\ud800", "\xff",
+            *map(json.dumps, (wrong, [wrong, {}], ["a", wrong], ["a", {"b": wrong}], ["rank-ended", {}, wrong])),
+            *map(json.dumps, (end, {**end, self._dice.choice(("pid", "failure", "warnings")): wrong})),
         ))  # fmt: skip
-        if _could_be_started(body):
-            body = "{}"
-        greeting = self._dice.choice((HELLO, HELLO, HELLO, "inner 2", f"{HELLO} ", f"{HELLO}\r", "inner"))
-        return _line(f"{greeting}\n{body}")
+        first = self._dice.choice(
+            ("", *["launch 77\n"] * 3, f"launch {self._number()}\n", "launch\n", "launch 77 \r\n")
+        )
+        return _line(first + self._dice.choice(("event ", "ended ", "heard", "launch ", "")) + body)
 
     def _bytes(self) -> bytes:
         line = bytearray(self._dice.randbytes(self._dice.choice((1, 30, 1000, 100_000))))
         return bytes(line).replace(b"rank", b"knar") + b"\n"
-
-
-def _could_be_started(body: str) -> bool:
-    try:
-        plan_from(body)
-    except ValueError:
-        return False
-    return True
 
 
 def _line(text: str) -> bytes:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from musterpoint.base.settings import Settings
-from musterpoint.core.code.workspace import prepare
+from musterpoint.core.code.workspace import Code
 from musterpoint.core.job.exports import Machine, sagemaker_exports
 from musterpoint.core.job.read import read_job
 
@@ -344,7 +344,7 @@ def seen(dump: Path) -> Seen:
 def run_alone(environ: dict[str, str], dump: Path) -> Seen:
     """The program as the rooms ``job`` and ``code`` prepare it, without a launcher around it."""
     job = read_job(environ, Settings())
-    workspace = prepare(job, environ, sys.executable)
+    workspace = Code(job, environ, sys.executable).workspace(job, sys.executable)
     exports = sagemaker_exports(job, environ, Machine(cpus=os.cpu_count() or 1))
     return run(list(workspace.argv), {**environ, **dict(exports)}, dump, workspace.cwd)
 

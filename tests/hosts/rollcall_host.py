@@ -1,8 +1,8 @@
 """One host's roll call as a program: ``python rollcall_host.py ME SETTINGS``, SETTINGS as JSON.
 
 Writes what happens as JSON lines (``{"what": "mustered"|"failed"|"said"|<an event's name>, …}``) and takes calls of
-the peers as lines: ``arrive POINT``, ``done CODE``, ``leave``, and as JSON lists the arguments of
-``start``, ``started`` and ``start_ended``.
+the peers as lines: ``arrive POINT`` (``Arrived`` when all hosts have), ``done CODE``, ``leave``, and as JSON lists
+the arguments of ``start``, ``started`` and ``start_ended``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from musterpoint.base.errors import MusterError
 from musterpoint.base.loop import READ, Loop
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel.peers import PeerEvent
-from musterpoint.core.channel.topics import barriers, start_requests
+from musterpoint.core.channel.topics import start_requests
+from musterpoint.core.channel.topics.consultations import TOPIC, Answer, Ask
 from musterpoint.core.rollcall.ports import Ports
 from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Offer, Participant
@@ -58,9 +59,11 @@ def main(me: str, given: dict[str, Any]) -> None:
                 getattr(peers.topic(start_requests.TOPIC), word)(
                     *(tuple(one) if isinstance(one, list) else one for one in arguments)
                 )
+            elif word == "arrive":
+                ask, decide = Ask(rest, "{}"), lambda _all, point=rest: Answer(point, "")
+                peers.topic(TOPIC).consult(ask, decide, lambda answer: write("Arrived", event=answer), 600.0)
             else:
-                half = peers.topic(barriers.TOPIC) if word == "arrive" else peers
-                getattr(half, word)(int(rest) if word == "done" else rest)
+                getattr(peers, word)(int(rest) if word == "done" else rest)
 
     peers.listen(on_event)
     loop.watch(0, READ, on_input)

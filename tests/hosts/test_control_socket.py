@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.base.settings import SOCKET_TOKEN
-from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan
-from musterpoint.core.supervise.handover import HELLO, OUTER, Outer, encode
+from musterpoint.base.settings import OUTER, SOCKET_TOKEN
+from musterpoint.core.supervise.loan import Lender
 
 from .by_hand import Processes, leaving_none
 from .conftest import Local
@@ -47,29 +46,22 @@ def address(job: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.lane("suite")
-def test_a_neighbour_cannot_run_anything_in_the_job(beside: Beside, tmp_path: Path) -> None:
+def test_a_neighbour_learns_nothing_of_the_job(beside: Beside, tmp_path: Path) -> None:
     """A process of the same user in the same network, such as a sidecar of a pod, that knows the protocol."""
     job = beside.job(f"import os\nopen('token', 'w').write(os.environ[{SOCKET_TOKEN!r}])\n{WAITS}")
-    proof = tmp_path / "ran"
-    words = (Argument("touch"), Argument(str(proof)))
-    touch = ProcessPlan("rank", "rank 0", words, cwd="/", rank=0, local_rank=0)
-    plan = LaunchPlan("ranks", "x", (touch,), (), 1, 1, 0, "/")
-    said = f"{HELLO}\n{encode({'plan': plan.to_wire(), 'environ': {'PATH': '/bin:/usr/bin'}})}\n".encode()
     for token in ("", "0" * 32 + "\n"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(500)
             sock.connect(address(job))
             try:
-                sock.sendall(token.encode() + said)
+                sock.sendall(f"{token}launch {os.getpid()}\n".encode())
                 assert sock.recv(100) == b""
             except (ConnectionResetError, BrokenPipeError):
                 pass
-    assert not proof.exists()
-    outer = Outer.find({OUTER: address(job), SOCKET_TOKEN: (tmp_path / "token").read_text()})
-    assert outer is not None and outer.offer() is not None
-    assert outer.hand_over(plan, {"PATH": "/bin:/usr/bin"}) == 0
-    outer.close()
-    assert proof.exists(), "with the token, it runs"
+    lender = Lender.find({OUTER: address(job), SOCKET_TOKEN: (tmp_path / "token").read_text()})
+    assert lender is not None and (loan := lender.borrow()) is not None, "with the token it is lent what there is"
+    assert (loan.number, len(loan.hosts)) == (1, 1)
+    lender.close()
     job.send_signal(signal.SIGTERM)
     job.communicate(timeout=500)
     assert job.returncode == 143
@@ -84,7 +76,7 @@ def test_reports_that_are_none_are_told_once(beside: Beside, tmp_path: Path) -> 
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(500)
             sock.connect(address(job))
-            sock.sendall(f'{token}\nfailed {{"code":{number}}}\n'.encode())
+            sock.sendall(f'{token}\nended {{"pid":1,"code":1,"warnings":[],"failure":{{"code":{number}}}}}\n'.encode())
             assert sock.recv(100) == b""
     job.send_signal(signal.SIGTERM)
     said, _ = job.communicate(timeout=500)

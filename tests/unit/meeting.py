@@ -14,11 +14,14 @@ from typing import Any, Callable, Iterable, Iterator
 import pytest
 
 from musterpoint.base.loop import Loop
+from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.peers import AllDone, PeerEvent, Peers
 from musterpoint.core.channel.timeouts import Timeouts
 from musterpoint.core.channel.topic_table import TOPICS
+from musterpoint.core.channel.topics import consultations
+from musterpoint.core.channel.topics.consultations import Answer, Ask
 from musterpoint.core.rollcall.roll_call import RollCall, Seams
 from musterpoint.core.rollcall.roster import Offer, Participant, Roster
 
@@ -40,11 +43,22 @@ OFFER = Offer("job", "torchrun", 2, "0.1", 2)
 PATIENCE = 500.0
 
 
+class Arrived(NamedTuple):
+    """All hosts have come to ``point``, or the leader is lost."""
+
+    point: str
+
+
 class Spoken:
     """The methods of a host's end of the channel and of all its topics."""
 
     def __init__(self, peers: Any) -> None:
         self._peers = peers
+
+    def arrive(self, point: str) -> None:
+        """This host is at ``point``: a message in each direction, after which :class:`Arrived` is an event here."""
+        emit = lambda _answer: self._peers.emit(Arrived(point))  # noqa: E731
+        self._peers.topic(consultations.TOPIC).consult(Ask(point, "{}"), lambda _all: Answer(point, ""), emit, EVER)
 
     def __getattr__(self, word: str) -> Any:
         halves = (self._peers.topic(topic) for topic in TOPICS)

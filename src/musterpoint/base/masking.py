@@ -131,13 +131,16 @@ class Masker:
             }
         return [self.mask_facts(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
+    @property
+    def secrets(self) -> set[str]:
+        """The secrets that are known."""
+        secrets = {secret for source in self._sources for secret in _secrets_in_value("", source, False)}
+        return secrets.union(_secrets_in_arguments(self._arguments), self._added)
+
     def _spellings(self) -> list[str]:
         """All spellings of the secrets, the longest first. Made when something is first printed."""
         if self._values is None:
-            secrets = {secret for source in self._sources for secret in _secrets_in_value("", source, False)}
-            secrets.update(_secrets_in_arguments(self._arguments))
-            secrets.update(self._added)
-            bare = {text for secret in secrets for text in _unquoted(secret) if _is_findable(text)}
+            bare = {text for secret in self.secrets for text in _unquoted(secret) if _is_findable(text)}
             forms = {form for text in bare for form in _forms(text)}
             self._values = sorted(forms, key=lambda value: (-len(value), value))
         return self._values

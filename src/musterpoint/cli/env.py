@@ -13,6 +13,7 @@ from musterpoint.base.console import Console
 from musterpoint.base.masking import Masker
 from musterpoint.base.untrusted import escaped
 from musterpoint.cli.errors import guarded
+from musterpoint.cli.job import read_line
 from musterpoint.cli.options import Parser, add_options, one_of, read_request
 from musterpoint.core.fabric.devices import survey
 from musterpoint.core.job import platforms
@@ -61,7 +62,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         request = request._replace(program=sys.executable, typed=True)
     elif request.program is not None and request.line is not None:
         said += behind_the_program(request.program, request.arguments or (), request.line)
-    preview = preview_request(request)
+    preview = preview_request(request, read_line)
     roster, plan = preview.of(preview.job.current_host)
     scope = Scope(plan, roster, _variables(plan), preview.masker(environ), survey(environ).gpus)
     for text in (*unknown_variables(environ), *said, *endings(preview.lacks)):

@@ -19,7 +19,7 @@ from musterpoint.core.processes.received_signals import hear_all
 
 
 def guarded(
-    command: Callable[[], int], report: Callable[[Failure], None] = lambda failure: None, anywhere: bool = False
+    command: Callable[[], int], report: Callable[[Failure], object] = lambda failure: None, anywhere: bool = False
 ) -> int:
     """The exit code of ``command``. An error is printed as one sentence on stderr and passed to ``report``.
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Mapping, Sequence
+from typing import Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.cli import job
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import OWN_PREFIX, SCRIPT_FLAG, Parser, add_options, read_request, readable_request
-from musterpoint.core import nested
-
-if TYPE_CHECKING:
-    from musterpoint.base.failure import Failure
 
 EXAMPLES = f"""
 The second form is for entry points that get hyperparameters as flags: only {SCRIPT_FLAG} and
@@ -27,25 +23,30 @@ examples:
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Runs ``muster launch`` with ``argv`` (the words after the command); the job's exit code."""
-    return guarded(lambda: _run(argv, environ), lambda failure: _report(failure, environ))
-
-
-def _report(failure: Failure, environ: Mapping[str, str]) -> None:
-    nested.report(failure, environ)
+    return guarded(lambda: _run(argv, environ), lambda failure: job.report(failure, environ))
 
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
-        request, _asked = read_request(_parser, argv, environ)
-        if request.program is None:
-            raise UsageError(
-                "muster launch: no PROGRAM given; expected `muster launch [options] PROGRAM [ARGS...]`, or as an entry "
-                "point the hyperparameter train-script (--train-script PROGRAM)"
-            )
+        request = read_line(argv, environ)
     except UsageError as error:
         return job.run_wrong(readable_request(_parser, argv, environ), error)
-    code = nested.launch_nested(request)
-    return job.run(request) if code is None else code
+    return job.run(request)
+
+
+def read_line(argv: Sequence[str], environ: Mapping[str, str]) -> job.Request:
+    """The request that ``argv`` is.
+
+    Raises:
+        UsageError: it is wrong.
+    """
+    request, _asked = read_request(_parser, argv, environ)
+    if request.program is None:
+        raise UsageError(
+            "muster launch: no PROGRAM given; expected `muster launch [options] PROGRAM [ARGS...]`, or as an entry "
+            "point the hyperparameter train-script (--train-script PROGRAM)"
+        )
+    return request
 
 
 def parsers() -> tuple[Parser, ...]:

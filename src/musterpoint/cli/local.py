@@ -195,11 +195,12 @@ def preview(flags: Parser, argv: Sequence[str], environ: Mapping[str, str]) -> t
     """The plans of the local job that ``argv`` asks for, for ``muster plan --hosts N``, and the options as read by
     ``flags``.
     """
+    from musterpoint.cli.job import read_line
     from musterpoint.local.preview import preview_local  # 20 ms, for plans
 
     command, asked = read(flags, argv)
     job = job_from(command, asked, os.getcwd(), environ, flags.prog)
     backend, made = preview_local(
-        job, output_of(job, asked), environ, asked.backend, asked.one_address, asked.internet == "on"
+        job, output_of(job, asked), environ, asked.backend, asked.one_address, asked.internet == "on", read_line
     )
     return made._replace(notes=(*made.notes, *unheeded(job, asked, backend, typed(flags, command)))), asked

@@ -12,6 +12,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.spellings import Typed
 from musterpoint.base.terminal import colours, width
 from musterpoint.cli.errors import guarded
+from musterpoint.cli.job import read_line
 from musterpoint.cli.options import Parser, add_options, has_option, read_request, split
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.unheeded import behind_the_program
@@ -53,7 +54,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         from musterpoint.cli.local_options import flags_taken
 
         line = line._replace(flags={**flags_taken(), **line.flags})
-    return _show(with_data(with_line(preview_request(request), line), request), asked, environ)
+    return _show(with_data(with_line(preview_request(request, read_line), line), request), asked, environ)
 
 
 def _run_local(argv: Sequence[str], environ: Mapping[str, str]) -> int | None:

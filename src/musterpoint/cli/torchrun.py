@@ -9,7 +9,6 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 from musterpoint.base.console import Console
 from musterpoint.base.errors import UsageError
-from musterpoint.base.failure import Failure
 from musterpoint.base.readers import bracketed, split_endpoint
 from musterpoint.base.settings import BY_FIELD
 from musterpoint.base.spellings import OF_TORCHRUN, Typed
@@ -18,7 +17,6 @@ from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import OWN_PREFIX, Parser, add_options, given
 from musterpoint.cli.plan import show, with_line
 from musterpoint.cli.torchrun_flags import BY_SPELLING, FLAGS, CommandLine, Said, ignored_line, read, table
-from musterpoint.core import nested
 from musterpoint.core.fabric.devices import survey
 from musterpoint.core.launch.commands import launching
 from musterpoint.core.launch.table import instead_of, of_program
@@ -65,48 +63,67 @@ class Translated(NamedTuple):
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Runs ``muster torchrun`` with ``argv`` (the words after the command); the job's exit code."""
-    return guarded(lambda: run(argv, environ), lambda failure: _report(failure, environ))
-
-
-def _report(failure: Failure, environ: Mapping[str, str]) -> None:
-    nested.report(failure, environ)
+    return guarded(lambda: run(argv, environ), lambda failure: job.report(failure, environ))
 
 
 def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """``muster torchrun`` with ``argv``, without a guard for its errors."""
     own = own_parser()
-    valued = {flag: own.takes_value(flag) is not False for flag in own.flags}
     try:
-        command = _asks_for_help(argv, environ, valued)
-        if command is None:
-            print(HELP.format(table=table()), end="")
-            sys.exit(0)
-        if not command.program:
-            raise UsageError(
-                "muster torchrun: no PROGRAM given; expected `muster torchrun [torchrun's options] PROGRAM [ARGS...]`"
-            )
-        asked = own.parse_args(command.own)
-        translated = translate(command.said, environ, {**given(asked)})
-        if translated.given.get("launcher") == "torchrun":
-            _refuse_launcher(command, argv)
+        request, plans = _read(argv, environ, own)
     except UsageError as error:
         if PLAN in argv:
             raise
-        return job.run_wrong(_readable_request(argv, environ, own, valued), error)
+        return job.run_wrong(_readable_request(argv, environ, own), error)
+    if request is None:
+        print(HELP.format(table=table()), end="")
+        sys.exit(0)
+    if plans:
+        preview = with_line(preview_request(request, job.read_line), request.line)
+        preview = preview._replace(notes=(*request.notes, *preview.notes))
+        show(preview, [preview.of(preview.job.current_host)[1]], environ)
+        return 0
+    for note in request.notes:
+        Console(str).say(note)
+    return job.run(request)
+
+
+def read_line(argv: Sequence[str], environ: Mapping[str, str]) -> Request:
+    """The request that ``argv`` is.
+
+    Raises:
+        UsageError: it is wrong, or asks for help or a plan.
+    """
+    request, plans = _read(argv, environ, own_parser())
+    if request is None or plans:
+        raise UsageError("muster torchrun: a job's program can't ask for help or a plan; expected a program to run")
+    return request
+
+
+def _read(argv: Sequence[str], environ: Mapping[str, str], own: Parser) -> tuple[Request | None, bool]:
+    """The request that ``argv`` is, and whether its plan is asked for; None where help is."""
+    command = _asks_for_help(argv, environ, _valued(own))
+    if command is None:
+        return None, False
+    if not command.program:
+        raise UsageError(
+            "muster torchrun: no PROGRAM given; expected `muster torchrun [torchrun's options] PROGRAM [ARGS...]`"
+        )
+    asked = own.parse_args(command.own)
+    translated = translate(command.said, environ, {**given(asked)})
+    if translated.given.get("launcher") == "torchrun":
+        _refuse_launcher(command, argv)
     notes = (*translated.notes, *ignored_line(translated.ignored))
-    request = _request(command, translated)
+    request = _request(command, translated)._replace(notes=notes)
     if "module" not in command.said:
         flags = {word: bool(flag.metavar) for word, flag in BY_SPELLING.items() if word in OF_TORCHRUN} | own.taken
         request = request._replace(line=Typed("muster torchrun", _head(command, argv), command.program, flags))
-    if asked.plan:
-        preview = with_line(preview_request(request), request.line)
-        preview = preview._replace(notes=(*notes, *preview.notes))
-        show(preview, [preview.of(preview.job.current_host)[1]], environ)
-        return 0
-    for note in notes:
-        Console(str).say(note)
-    code = nested.launch_nested(request)
-    return job.run(request) if code is None else code
+    return request, asked.plan
+
+
+def _valued(own: Parser) -> dict[str, bool]:
+    """Our own flags, and whether each takes a value."""
+    return {flag: own.takes_value(flag) is not False for flag in own.flags}
 
 
 def _asks_for_help(argv: Sequence[str], environ: Mapping[str, str], valued: Mapping[str, bool]) -> CommandLine | None:
@@ -170,9 +187,7 @@ def _request(command: CommandLine, translated: Translated) -> Request:
     return Request(translated.environ, translated.given, command.program, command.arguments, module, typed=True)
 
 
-def _readable_request(
-    argv: Sequence[str], environ: Mapping[str, str], own: Parser, valued: Mapping[str, bool]
-) -> Request | None:
+def _readable_request(argv: Sequence[str], environ: Mapping[str, str], own: Parser) -> Request | None:
     """What of a command line that is wrong says where the hosts meet; None: that can't be read.
 
     A line that isn't read whole is read without one of its flags, from the last one on, and that flag's value.
@@ -181,7 +196,7 @@ def _readable_request(
     lines = (argv, *([*argv[:at], *argv[at + count :]] for at in flags for count in (2, 1)))
     for line in lines:
         try:
-            command = read(line, environ, valued)
+            command = read(line, environ, _valued(own))
             options = {"launcher": "torchrun", **_hosts(command.said), **_meeting(command.said)}
             options.update(given(own.parse_args(command.own)))
         except UsageError:

@@ -1,7 +1,8 @@
 """An attempt of a job on this host, and most have one: its part is planned, started, and waited for."""
 
 import signal
-from typing import TYPE_CHECKING, Any, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from musterpoint.base import settings, temporary
 from musterpoint.base.errors import LauncherError, MusterError
@@ -66,15 +67,21 @@ class Attempt(NamedTuple):
             code_copy_of=request.environ.get(settings.CODE_COPY_OF, ""),
             stopping=lambda: _tell_of_stop(runtime, rank_grace(job.grace, options.stop_grace)),
             token=self._token(roster),
-            another_port=runtime.ports.take_any,
+            lend=partial(self._lend, roster),
         )
-        supervisor = Supervisor(context, _rules(job, options, plan), peers, roster)
+        supervisor = Supervisor(context, _rules(job, options, plan, request.loan is not None), peers, roster)
         runtime.console.write_through(pump.write_message)  # from here on it is written, whatever happens
         runtime.masker.know(supervisor.token)
         runtime.signals.route_to(supervisor.on_signal)
         outcome = supervisor.run(plan, settings.without_own(request.environ), refusal)
         pump.close()
         return supervisor, outcome
+
+    def _lend(self, roster: Roster, number: int, running: tuple[int, ...]) -> Mapping[str, Any]:
+        from musterpoint.core.supervise.loan import lend
+
+        (request, options, job), masked = self.asked, tuple(self.runtime.masker.secrets)
+        return lend(job, options, request.environ, roster, masked, number, running)
 
     def _token(self, roster: Roster) -> str:
         """The control socket's: of the token that this host's entry points share, or of the job's secret. Empty: there
@@ -175,7 +182,7 @@ def _keep(job: Job, name: str, content: str | bytes) -> str:
     return files.keep(job.paths.output_data, job.current_host, name, content)
 
 
-def _rules(job: Job, options: Settings, plan: LaunchPlan | None) -> Rules:
+def _rules(job: Job, options: Settings, plan: LaunchPlan | None, lent: bool) -> Rules:
     return Rules(
         host=job.current_host,
         grace=rank_grace(job.grace, options.stop_grace),
@@ -188,6 +195,7 @@ def _rules(job: Job, options: Settings, plan: LaunchPlan | None) -> Rules:
         stall_timeout=options.stall_timeout,
         stall_ends=options.on_stall == "end",
         start_timeout=max(options.rollcall_timeout, SHORTEST_START),
+        lent=lent,
     )
 
 
@@ -204,7 +212,7 @@ class _Started(NamedTuple):
 def _uploads(started: _Started) -> None:
     """Intermediate outputs, where the job names a place for them."""
     (request, options, job), runtime = started.asked, started.runtime
-    planned = started.host is not None and started.plan is not None
+    planned = started.host is not None and started.plan is not None and request.loan is None
     if planned and runtime.sync is None and text_value(job.hyperparameters, "sagemaker_s3_output"):
         assert started.host is not None
         from musterpoint.core.data.mover import Access  # 9 ms with the next, for jobs with outputs to send
@@ -212,7 +220,7 @@ def _uploads(started: _Started) -> None:
 
         whole, say = whole_grace(job.grace, options.stop_grace), runtime.console.say
         access = Access(settings.without_own(request.environ), (started.host.workspace.interpreter,), job.region)
-        plan = sync_plan(job, access, whole, say, below_toolkit=not runtime.is_train)
+        plan = sync_plan(job, access, whole, say, below_toolkit=runtime.request.program is not None)
         if plan is not None:  # the upload begins when ranks run
             runtime.use_sync(Sync(plan, runtime.loop, runtime.sidecars, say, runtime.timeline.add))
 

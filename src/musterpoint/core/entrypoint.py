@@ -17,55 +17,81 @@ from musterpoint.base import exit_codes, settings
 from musterpoint.base.errors import MusterError, StoppedEarly, UsageError
 from musterpoint.base.exit_codes import STOPPED
 from musterpoint.base.failure import Failure
-from musterpoint.base.settings import Settings
+from musterpoint.base.settings import OUTER, Settings
 from musterpoint.core.attempts import Attempt, check_results
 from musterpoint.core.channel.peers import Peers
+from musterpoint.core.code.unwrap import ReadLine, unwrapped
 from musterpoint.core.job.directories import forget_others, is_own
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.read import read_job
 from musterpoint.core.prepare import free_ports
 from musterpoint.core.processes.received_signals import STOPPING
-from musterpoint.core.ready import Prepared, Understood, prepare_this_host, refused, understood, with_own_folder
+from musterpoint.core.ready import (
+    Prepared,
+    Understood,
+    below,
+    prepare_this_host,
+    refused,
+    understood,
+    with_line,
+    with_own_folder,
+)
 from musterpoint.core.report import files, output_directory
 from musterpoint.core.rollcall.ports import hold_early, next_master_port, rollcall_port
 from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Participant, Roster
 from musterpoint.core.runtime import Request, Runtime
-from musterpoint.core.supervise.restart_rules import RestartRules
-from musterpoint.core.supervise.restarts import Between, Restarts, fingerprint
 from musterpoint.core.supervise.state import Outcome
 
 if TYPE_CHECKING:
     from musterpoint.core.job_data.carrier import Carrier
     from musterpoint.core.started_per_rank.leader import Leader
+    from musterpoint.core.supervise.loan import Lender
 
 Check = Callable[[Runtime, Request, Job, Settings, Roster, Peers], None]
 """A look at all hosts before the ranks start; raises :class:`CheckError` where the job shouldn't."""
 
 
-def run(request: Request, check: Check | None = None) -> int:
-    """Runs this host's part of the job. Returns the exit code of this process; every ending has left its report."""
+def run(request: Request, check: Check | None = None, read: ReadLine | None = None) -> int:
+    """Runs this host's part of the job. Returns the exit code of this process; every ending has left its report.
+
+    ``read``: reads command lines of ours, for a program that is wholly one.
+    """
+    if OUTER in request.environ:  # this may be a launch in the program of another job of ours
+        return below(request, lambda lent, lender: _run(lent, check, read, lender))
+    return _run(request, check, read)
+
+
+def _run(request: Request, check: Check | None, read: ReadLine | None, lender: Lender | None = None) -> int:
     runtime, wrong = Runtime(request), request.wrong
+    if lender is not None:
+        runtime.timeline.pass_on(lender.tell)
+        lender.watch(runtime.loop)
     try:
         options, wrong = _options(request)
         job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
+        if wrong is None and request.program is not None:  # the platform's program is known once its code is here
+            found = unwrapped(job, request.given, request.environ, "", read)
+            request, options, job = with_line(runtime, request, found) if found else (request, options, job)
+        job = job if request.loan is None else request.loan.job(job)
         if wrong is not None and len(job.hosts) == 1:
             raise wrong
     except Exception as error:  # a bug of ours is reported, too
-        return _end(runtime, _outcome_of(wrong or error, runtime))
+        return _end(runtime, _outcome_of(wrong or error, runtime), lender=lender)
     try:
         others = _meet(runtime, request, options, job)
     except Exception as error:
-        return _end(runtime, _outcome_of(error, runtime, options.stop_exit_code))
+        return _end(runtime, _outcome_of(error, runtime, options.stop_exit_code), lender=lender)
     if isinstance(others, int):  # another entry point of this host has run the job
         runtime.close(ends=True)
         return others
     try:
-        job, taken = with_own_folder(runtime, options, job)
-        outcome = _run_job(runtime, understood(runtime, request, options, job), others, check, wrong or taken)
+        job, taken = with_own_folder(runtime, options, job) if lender is None else (job, None)
+        asked = understood(runtime, request, options, job)
+        outcome = _run_job(runtime, asked, others, check, read, wrong or taken)
     except Exception as error:
         outcome = _outcome_of(error, runtime, options.stop_exit_code)
-    return _end(runtime, outcome, others)
+    return _end(runtime, outcome, others, lender)
 
 
 def _meet(runtime: Runtime, request: Request, options: Settings, job: Job) -> Union[Leader, int, None]:
@@ -80,7 +106,11 @@ def _meet(runtime: Runtime, request: Request, options: Settings, job: Job) -> Un
 
 
 def has_others(request: Request) -> bool:
-    """Whether the job of a ``request`` that is wrong has several hosts, which this one can meet."""
+    """Whether the job of a ``request`` that is wrong has several hosts, which this one can meet; or may have them, as a
+    launch in another job's program.
+    """
+    if OUTER in request.environ:
+        return True
     options = settings.enough_to_meet(request.environ, request.given)
     if options is None:
         return False
@@ -109,15 +139,20 @@ def _options(request: Request) -> tuple[Settings, UsageError | None]:
 
 
 def _run_job(
-    runtime: Runtime, asked: Understood, others: Leader | None, check: Check | None, wrong: UsageError | None = None
+    runtime: Runtime,
+    asked: Understood,
+    others: Leader | None,
+    check: Check | None,
+    read: ReadLine | None,
+    wrong: UsageError | None = None,
 ) -> Outcome:
     """All steps in order. ``wrong``: what is wrong with this host's options; the other hosts are told."""
     for note in asked.job.notes:
         if note.level != "plan":
             runtime.console.say(f"{note.level}: {note.text}".removeprefix("info: "))
     hold_early(asked.job, asked.options, runtime.ports)
-    prepared = refused(runtime, asked, wrong) if wrong is not None else prepare_this_host(runtime, asked, others)
-    roster, peers = _call_the_roll(runtime, asked, prepared)
+    prepared = refused(runtime, asked, wrong) if wrong is not None else prepare_this_host(runtime, asked, others, read)
+    roster, peers = _call_the_roll(runtime, prepared.asked, prepared)
     runtime.kept["start"] = roster.start
     runtime.timeline.add("hosts-met", start=roster.start)
     forget_others(asked.job)
@@ -153,9 +188,12 @@ def _attempts(attempt: Attempt, roster: Roster, peers: Peers, carrier: Carrier |
 
 
 def _call_the_roll(runtime: Runtime, asked: Understood, prepared: Prepared) -> tuple[Roster, Peers]:
-    participant = Participant.of(asked.job, prepared.offer, asked.options)
+    offer, addresses, seams = prepared.offer, None, None
+    if asked.request.loan is not None:
+        offer, addresses, seams = asked.request.loan.in_roll_call(offer, asked.job.entry_point.program)
+    participant = Participant.of(asked.job, offer, asked.options)
     say, port = runtime.console.say, asked.job.master_port
-    roll_call = RollCall(runtime.loop, participant, say, runtime.timeline.add, runtime.ports, master_port=port)
+    roll_call = RollCall(runtime.loop, participant, say, runtime.timeline.add, runtime.ports, addresses, seams, port)
 
     def on_signal(signo: int) -> None:
         if signo in STOPPING and not roll_call.stop(signo):
@@ -164,7 +202,7 @@ def _call_the_roll(runtime: Runtime, asked: Understood, prepared: Prepared) -> t
     runtime.signals.route_to(on_signal)
     roster, peers = roll_call.run(prepared.stop)
     if roster.is_whole and len(roster.seats) > 1 and roster.me == roster.group[0].name:
-        say(roster.summary(prepared.offer.launcher, prepared.offer.independent, prepared.is_own_launcher))
+        say(roster.summary(prepared.offer.launcher, prepared.offer.independent))
     return roster, peers
 
 
@@ -179,8 +217,11 @@ def _check(runtime: Runtime, settled: Understood, roster: Roster, peers: Peers, 
     return None
 
 
-def _end(runtime: Runtime, outcome: Outcome, others: Leader | None = None) -> int:
-    _finish(runtime, outcome)
+def _end(runtime: Runtime, outcome: Outcome, others: Leader | None = None, lender: Lender | None = None) -> int:
+    if lender is None:
+        _finish(runtime, outcome)
+    else:
+        lender.ended(outcome)
     if others is not None:
         others.end(outcome.code)
     runtime.close(ends=True)
@@ -199,6 +240,11 @@ def _run_until_over(attempt: Attempt, roster: Roster, peers: Peers, carrier: Car
             return found if runtime.ssh is None else (*found, runtime.ssh.port)
         except MusterError:  # the plan says so
             return roster.seat.ports
+
+    from musterpoint.core.supervise.restart_rules import (
+        RestartRules,  # 4 ms with the next, for jobs that may be repeated
+    )
+    from musterpoint.core.supervise.restarts import Between, Restarts, fingerprint
 
     between = Between(
         runtime.loop,
@@ -220,7 +266,8 @@ def _run_until_over(attempt: Attempt, roster: Roster, peers: Peers, carrier: Car
             this = attempt if may_start else attempt._replace(host=None, refusal=refusal or attempt.refusal)
         following = restarts.after(*this.run(following, peers))
         if isinstance(following, Roster):
-            runtime.ports.keep({following.master_port, *following.seat.ports, rollcall_port(job, options)})
+            own = (following.master_port, following.launch_port, rollcall_port(job, options))
+            runtime.ports.keep({*own, *following.seat.ports})
     return following
 
 
@@ -261,12 +308,12 @@ def _finish_sync(runtime: Runtime, outcome: Outcome) -> None:
 
 
 def _report(runtime: Runtime, outcome: Outcome) -> None:
-    for problem in files.write(outcome, runtime.paths, runtime.output, runtime.environ, data=runtime.kept):
+    for problem in files.write(outcome, runtime.paths, runtime.output, runtime.request.environ, data=runtime.kept):
         runtime.console.say(f"warning: {problem}")
     if outcome.failure is None or not runtime.leads:
         return
     hint = next((line for line in outcome.failure.reason.splitlines() if line.startswith("hint: ")), "")
-    if hint and not runtime.environ.get(settings.LOCAL):  # muster local shows the whole reason
+    if hint and not runtime.request.environ.get(settings.LOCAL):  # muster local shows the whole reason
         runtime.console.say(hint)
     if is_own(runtime.paths.failure):
         try:

@@ -2,14 +2,19 @@
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable
 
+from musterpoint.base import exit_codes
+from musterpoint.base.console import Console
 from musterpoint.base.errors import MusterError, StoppedEarly, UsageError
 from musterpoint.base.failure import Failure
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.core.code.interpreter import UserEnvironment, user_environment
-from musterpoint.core.code.program import find, is_own_file
+from musterpoint.core.code.program import find
+from musterpoint.core.code.unwrap import ReadLine, Unwrapped, unwrapped
+from musterpoint.core.code.workspace import Code
+from musterpoint.core.diagnosis.failures import failure_of_error
 from musterpoint.core.job.directories import NAMES, is_own, locked, made
 from musterpoint.core.job.model import Job
 from musterpoint.core.prepare import (
@@ -23,10 +28,35 @@ from musterpoint.core.prepare import (
 )
 from musterpoint.core.rollcall.roster import Offer, Roster
 from musterpoint.core.runtime import Request, Runtime
-from musterpoint.core.unheeded import unheeded
 
 if TYPE_CHECKING:
     from musterpoint.core.started_per_rank.leader import Leader
+    from musterpoint.core.supervise.loan import Lender
+
+
+def below(request: Request, run: "Callable[[Request, Lender | None], int]") -> int:
+    """The code of ``run``, which gets ``request`` and the other end of a loan.
+
+    It is the request of a launch in the program of another job of ours, where that lends something.
+    """
+    from musterpoint.core.supervise.loan import Lender, report
+
+    lender = Lender.find(request.environ)
+    if lender is None:
+        return run(request, None)
+    try:
+        loan = lender.borrow()
+        if loan is None:
+            Console(str).say("the job above is ending, or runs as another user: it lends nothing, and nothing starts")
+            lender.close()
+            return exit_codes.STOPPED
+        given = loan.given(request.environ, request.given)
+    except UsageError as error:
+        Console(str).say(str(error))
+        lender.close()
+        report(failure_of_error(error, request.environ.get("SM_CURRENT_HOST", "")), request.environ)
+        return error.code
+    return run(request._replace(environ=loan.environ(request.environ), given=given, loan=loan), lender)
 
 
 class Understood(NamedTuple):
@@ -113,12 +143,6 @@ class Prepared(NamedTuple):
     refusal: Failure | None = None
     stop: StoppedEarly | None = None
 
-    @property
-    def is_own_launcher(self) -> bool:
-        """Whether the program is musterpoint as one file, which starts another one."""
-        code = self.host.workspace if self.host is not None else None
-        return code is not None and is_own_file(os.path.join(code.cwd, code.program))
-
     def refused_by(self, settled: Understood) -> Failure | None:
         """Why this host can't run its part, with the host's name as the roll call settled it."""
         return self.refusal and self.refusal._replace(host=settled.job.own_name)
@@ -129,19 +153,30 @@ def refused(runtime: Runtime, asked: Understood, error: MusterError) -> Prepared
     return Prepared(asked, empty_offer(asked.job), refusal=runtime.failure_of(error))
 
 
-def prepare_this_host(runtime: Runtime, asked: Understood, others: "Leader | None") -> Prepared:
-    """The steps before the roll call that need no other host, and what there is to say of the request."""
+def prepare_this_host(
+    runtime: Runtime, asked: Understood, others: "Leader | None", read: ReadLine | None = None
+) -> Prepared:
+    """The steps before the roll call that need no other host, and what there is to say of the request.
+
+    ``read``: reads command lines of ours; a program that is wholly one is read as the job.
+    """
     request, options, job = asked
     try:
+        tools = (lambda: runtime.tools(job, options)) if asked.fetches else None
+        code = Code(job, request.environ, request.python, tools)
+        found = unwrapped(job, request.given, request.environ, code.folder, read)
+        if found is not None:
+            request, options, job = asked = with_line(runtime, request, found)
         seen = UserEnvironment(request.environ, request.python)
         wanted = what_is_wanted(job, options, seen, runtime.ask)
-        tools = (lambda: runtime.tools(job, options)) if asked.fetches else None
-        host = prepare_host(wanted, request.environ, request.typed, tools, runtime.ask)
+        host = prepare_host(wanted, request.environ, request.typed, code, tools is not None, runtime.ask)
         offer = offer_of(
             wanted.job, wanted.settings, host, runtime.ports, partial(runtime.open_door, environ=request.environ)
         )
         runtime.timeline.add("host-prepared", launcher=offer.launcher, job=wanted.job.name)
         if asked.may_be_unheeded:
+            from musterpoint.core.unheeded import unheeded  # 2 ms, where there are options
+
             typed = request.program is not None
             for text in unheeded(job, options, request.environ, request.given, host.choice, typed, request.line):
                 runtime.console.say(text)
@@ -152,3 +187,15 @@ def prepare_this_host(runtime: Runtime, asked: Understood, others: "Leader | Non
     except MusterError as error:
         return refused(runtime, asked, error)
     return Prepared(Understood(request, wanted.settings, wanted.job), offer, host)
+
+
+def with_line(runtime: Runtime, request: Request, found: Unwrapped) -> Understood:
+    """The request, options and job of the launch that a program wholly is."""
+    line: Request = found.line
+    runtime.use_options(line.given)
+    for text in line.notes:
+        runtime.console.say(text)
+    seen = user_environment(line.environ, found.options.python or request.python)
+    given = {**request.given, **line.given}
+    line = line._replace(environ=seen.environ, python=seen.python, given=given, loan=request.loan)
+    return Understood(line, found.options, found.job)

@@ -14,10 +14,9 @@ from musterpoint.base.loop import Loop
 from musterpoint.base.masking import Masker
 from musterpoint.base.probe import Answer, ask
 from musterpoint.base.records import NamedTuple
-from musterpoint.base.settings import EVENTS, OUTER, SHOWN, Settings, without_own
+from musterpoint.base.settings import EVENTS, SHOWN, Settings, without_own
 from musterpoint.base.spellings import Typed
 from musterpoint.base.timeline import Timeline
-from musterpoint.core.code import tools
 from musterpoint.core.diagnosis.failures import failure_of_error
 from musterpoint.core.job.model import Job, Paths
 from musterpoint.core.job.opt_ml import base_of, paths_of
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from musterpoint.core.fabric.ssh import Ssh
     from musterpoint.core.outputs.sync import Sync
     from musterpoint.core.processes.ssh_door import SshDoor
+    from musterpoint.core.supervise.loan import Loan
 
 SHARE_OF_ROLLCALL = 0.9
 """Share of the roll call's deadline for preparing this host's code, so that others still learn why it failed."""
@@ -45,6 +45,7 @@ class Request(NamedTuple):
     ``program`` is None for ``train``, where the platform names it. ``typed``: a person named it. ``arguments``
     are the program's; None: made from the platform's hyperparameters. ``python``: the Python that runs the program,
     once it is settled. ``line``: as it was typed, where options are told from the program's arguments by their place.
+    ``notes``: what there is to say of it. ``loan``: what the job lends in whose program this launch runs.
     """
 
     environ: Mapping[str, str]
@@ -56,6 +57,8 @@ class Request(NamedTuple):
     wrong: UsageError | None = None
     python: str = ""
     line: Typed | None = None
+    notes: tuple[str, ...] = ()
+    loan: "Loan | None" = None
 
 
 class CheckpointsKept(Protocol):
@@ -74,18 +77,20 @@ class Runtime:
     """What every step may use: the event loop, the console, the masker of secrets, signals, sidecars, the timeline and
     the output directory; ``ports`` that are held for the job.
 
-    All are made here, and each changes by a method of its own only. ``environ`` is this process's environment as it was
-    started; ``sync`` is the upload of intermediate outputs, ``ssh`` this host's keys and port for ssh, ``keeping``
+    All are made here, and each changes by a method of its own only. ``request`` is what this process was
+    asked; ``sync`` is the upload of intermediate outputs, ``ssh`` this host's keys and port for ssh, ``keeping``
     keeps its checkpoints, ``channels`` are fed while it runs, where the job has them. ``kept``: what became of its
     data, for ``outcome.json``.
     """
 
     def __init__(self, request: Request) -> None:
         _open_standard_streams()
-        self.environ = request.environ
+        self.request = request
         self.loop = Loop()
-        texts = {name: value for name, value in request.given.items() if isinstance(value, str)}
-        self._variables = {**request.environ, **texts}
+        self._variables = dict(request.environ)
+        self.use_options(request.given)
+        if request.loan is not None:
+            self._variables.update((f"SECRET_{at}", value) for at, value in enumerate(request.loan.masked))
         self.masker = Masker(self._variables, arguments=request.arguments or ())
         self.console = Console(lambda text: self.masker.mask(text), shown=request.environ.get(SHOWN, ""))
         self.timeline = Timeline()
@@ -100,7 +105,6 @@ class Runtime:
         self.ssh: SshDoor | None = None
         self.keeping: CheckpointsKept | None = None
         self.kept: dict[str, Any] = {}
-        self._is_train = request.program is None
         self._job: Job | None = None
         self._pid1_watch: Pid1Watch | None = None
         self._tools: Tools | None = None
@@ -117,8 +121,16 @@ class Runtime:
             self.console.say(pid1_note(name, mode))
         elif name:
             self._pid1_watch = Pid1Watch(
-                self.sidecars, self.environ, name, self.console.say, lambda: self.signals.deliver(signal.SIGTERM)
+                self.sidecars,
+                self.request.environ,
+                name,
+                self.console.say,
+                lambda: self.signals.deliver(signal.SIGTERM),
             )
+
+    def use_options(self, given: Mapping[str, Any]) -> None:
+        """Hides secrets among options of a command line from the next :meth:`set_job` on."""
+        self._variables.update((name, value) for name, value in given.items() if isinstance(value, str))
 
     def set_job(self, job: Job) -> None:
         """Uses ``job`` from now on: its secrets, the host's name, and where reports go."""
@@ -128,17 +140,17 @@ class Runtime:
         self.open_output()
 
     def open_output(self) -> None:
-        """Opens the directory of the reports, unless it is open."""
-        if not self.output.folder:
-            self.output = OutputDirectory(self.paths, shared=OUTER in self.environ)
+        """Opens the directory of the reports, unless it is open, or another job's."""
+        if not self.output.folder and self.request.loan is None:
+            self.output = OutputDirectory(self.paths)
 
     @property
     def paths(self) -> Paths:
         """The job's directories; the platform's if the job can't be read, to report that there."""
         if self._job is not None:
             return self._job.paths
-        paths = paths_of(base_of(self.environ))
-        here = paths.base if self._is_train else paths.input_config
+        paths = paths_of(base_of(self.request.environ))
+        here = paths.base if self.request.program is None else paths.input_config
         return paths if os.path.isdir(here) else Paths()
 
     @property
@@ -150,7 +162,8 @@ class Runtime:
         """``error`` as this host's failure, in words that hide the job's secrets."""
         if self._job is None:  # the error may quote the job's files, so everything in them that looks secret is hidden
             self.masker = masker_of_files(self._variables)
-        host = self._job.own_name if self._job else ""
+        loan = self.request.loan
+        host = self._job.own_name if self._job else loan.me if loan is not None else ""
         return failure_of_error(error, host, self.masker.mask, time.time())
 
     def ask(self, words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool) -> Answer:
@@ -164,17 +177,14 @@ class Runtime:
     def tools(self, job: Job, options: Settings) -> "Tools":
         """The tools that fetch the user's code and install packages; a stop ends their work."""
         if self._tools is None:
+            from musterpoint.core.code import tools  # 2 ms, for code that is fetched, and packages
+
             output = tools.Output(
                 self.console.say, self.console.show, self.timeline.add, lambda text: self.masker.mask(text)
             )
             seconds = options.rollcall_timeout * SHARE_OF_ROLLCALL if len(job.hosts) > 1 else None
             self._tools = tools.Tools(self.loop, job.own_name, output, seconds)
         return self._tools
-
-    @property
-    def is_train(self) -> bool:
-        """Whether the platform names the program."""
-        return self._is_train
 
     def use_sync(self, sync: "Sync") -> None:
         """From now on intermediate outputs go up by ``sync``; it begins when ranks run."""

@@ -7,6 +7,7 @@ from typing import Any, Mapping
 
 from musterpoint.base import settings
 from musterpoint.base.errors import UsageError
+from musterpoint.core.code.unwrap import ReadLine
 from musterpoint.core.fabric.network_interface import GLOO, NCCL, TENSORPIPE, chosen
 from musterpoint.core.job import platforms
 from musterpoint.core.job.read import read_job
@@ -18,7 +19,7 @@ from musterpoint.local.job import LocalJob
 from musterpoint.local.platforms.platform import PlayedHost
 from musterpoint.local.platforms.table import played
 from musterpoint.local.tree import Layout
-from musterpoint.tools.plans.preview import HostView, Preview, preview, used_variables
+from musterpoint.tools.plans.preview import HostView, Preview, as_launched, preview, used_variables
 
 ANY_SECRET = "a new one for every job"
 """Stands for the secret that a local job gets; it is never shown."""
@@ -31,10 +32,11 @@ def preview_local(
     backend: BackendName | None = None,
     one_address: bool = False,
     internet: bool = False,
+    read: ReadLine | None = None,
 ) -> tuple[BackendName, Preview]:
     """The backend that would make the hosts, and their plans with paths and addresses as they will see them.
 
-    The trees that they are read from are temporary.
+    The trees that they are read from are temporary. ``read``: reads command lines of ours.
 
     Raises:
         UsageError: its hosts are containers, the backend can't be had here, or the program is wrong.
@@ -51,7 +53,9 @@ def preview_local(
         layout = Layout(folder)
         views = [_view(job, host, layout, environ, hosts.addresses) for host in job.hosts]
         typed = platforms.load(job.platform).own_program is None  # such a platform runs `muster launch PROGRAM`
-        made = preview([view for view, _ in views], typed, addresses=hosts.addresses, names=job.hosts)
+        launched = [as_launched(view, typed, {}, read) for view, _ in views]
+        views = [(view, watched) for (view, _), (_, watched) in zip(launched, views, strict=True)]
+        made = preview([view for view, _ in launched], launched[0][1], addresses=hosts.addresses, names=job.hosts)
         used = used_variables(views[0][0].job, views[0][1], made.plans[0])
 
         def seen(value: Any, host: str) -> Any:

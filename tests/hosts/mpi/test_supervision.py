@@ -77,7 +77,7 @@ def test_a_job_that_went_well(under: Callable[[str], Any], flavour: str, tmp_pat
 
 
 def test_our_launcher_as_entry_point_starts_one_world_after_the_other(under: Callable[[str], Any]) -> None:
-    """Their daemons belong to the plans that were handed over, whose numbers all hosts share."""
+    """Each has its own mpirun, which starts daemons on all hosts."""
     job = under("openmpi4")
     local = job.local
     bundle = [local.python, "-m", "musterpoint", "bundle", "-o", str(local.folder / "launcher.py")]

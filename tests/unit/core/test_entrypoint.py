@@ -103,11 +103,12 @@ def test_every_option_of_the_supervisor_gets_there() -> None:
     options = from_environ(environ)
     job = read_job(environ, options._replace(outside="wait"), "/nowhere", "train.py")
     plan = LaunchPlan("ranks", job.current_host, (), (), 1, 1, 0, "/", independent=True)
-    assert attempts._rules(job, options, plan) == Rules(
+    assert attempts._rules(job, options, plan, True) == Rules(
         job.current_host, 9.0, signal.SIGUSR1, 7, finish_on_failure=True, outside=False, outside_stops=True,
-        tolerates_lost_peers=True, stall_timeout=50.0, stall_ends=False, start_timeout=4000.0,
+        tolerates_lost_peers=True, stall_timeout=50.0, stall_ends=False, start_timeout=4000.0, lent=True,
     )  # fmt: skip
-    plain = attempts._rules(job, from_environ({"MUSTER_ROLLCALL_TIMEOUT": "1"}), plan._replace(independent=False))
+    options = from_environ({"MUSTER_ROLLCALL_TIMEOUT": "1"})
+    plain = attempts._rules(job, options, plan._replace(independent=False), False)
     assert (plain.stall_ends, plain.tolerates_lost_peers, plain.start_timeout) == (True, False, SHORTEST_START)
 
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from musterpoint.base.settings import SOCKET_TOKEN
+from musterpoint.base.settings import OUTER, PLANNED, SOCKET_TOKEN
 from musterpoint.core.fabric.devices import Devices
-from musterpoint.core.supervise.handover import OUTER, PLANNED
 from musterpoint.local.host_environment import PATCHES, host_environment, threads
 from musterpoint.local.job import Container, LocalJob
 from musterpoint.local.platforms import sagemaker

@@ -11,7 +11,6 @@ import pytest
 from musterpoint.base.errors import MusterError
 from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.base.masking import Masker
-from musterpoint.core import prepare
 from musterpoint.core.code import interpreter
 from musterpoint.core.fabric.accelerate import Accelerate
 from musterpoint.core.fabric.mpi import OPEN_MPI, Mpi
@@ -74,7 +73,7 @@ def one_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "modules_among", lambda modules, *_: frozenset(modules))
     open_mpi = Mpi("/usr/bin/mpirun", OPEN_MPI, (4, 1, 4), "mpirun (Open MPI) 4.1.4")
     monkeypatch.setattr(mpi, "find_mpi", lambda *_: open_mpi)
-    monkeypatch.setattr(prepare, "mpirun_of", lambda *_: "/usr/bin/mpirun")
+    monkeypatch.setattr("musterpoint.core.fabric.mpi.mpirun_of", lambda *_: "/usr/bin/mpirun")
     found = Accelerate("1.15.0", on_cpus=True, backend="gloo", variables={"ACCELERATE_USE_CPU": "true"})
     monkeypatch.setattr(accelerate, "ask_accelerate", lambda *_: found)
 

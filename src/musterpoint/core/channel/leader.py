@@ -226,8 +226,10 @@ class LeaderChannel(EventQueue):
             raise wire.WireError(f"more than {_MOST_FAILURES} failures")
         failure = wire.failure(message, "failure")
         loss = self._losses.get(failure.host) if failure.cause == "host" else None
-        # a host reports only its own failures, or repeats the loss of another host that we announced
-        self.failed(loss or failure._replace(host=member.name))
+        # a host reports failures of ranks, which a launch in its program may have on other hosts, too, or repeats the
+        # loss of another host that we announced
+        known = failure.cause != "host" and (failure.host == self.me or failure.host in self._members.by_name)
+        self.failed(loss or (failure if known else failure._replace(host=member.name)))
 
     def _leave(self, member: HostState) -> None:
         if member.code is None and not self._settled:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from musterpoint.base.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.base.loop import Loop, Timer
 from musterpoint.core.channel.peers import AllDone, EventQueue, JobFailed
-from musterpoint.core.channel.root_cause import Announce, AskRaised, Decision, RootCauseFinder
-from musterpoint.core.channel.timeouts import Timeouts
 from musterpoint.core.channel.topic import Api, Topic
-from musterpoint.core.channel.topics import raised_ranks
+from musterpoint.core.channel.topics import ended_groups, raised_ranks
+
+if TYPE_CHECKING:
+    from musterpoint.core.channel.root_cause import Decision
 
 
 class LoneChannel(EventQueue):
@@ -50,6 +51,9 @@ class LoneChannel(EventQueue):
 
     def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
         self._done = True
+        self.topic(ended_groups.TOPIC)  # nobody else asks for it
+        for half in self._halves.values():
+            half.left(self.me)
         self.emit(AllDone(failures, self._stopped))
 
     def close(self) -> None:
@@ -106,7 +110,10 @@ class _LoneFailures:
         self, loop: Loop, announce: Callable[[Failure, Secondary], None], ask_raised: Callable[[], None]
     ) -> None:
         self._loop, self._announce, self._ask_raised = loop, announce, ask_raised
-        self._causes = RootCauseFinder(Timeouts().hold)
+        from musterpoint.core.channel import root_cause  # 2 ms with the next, for what failed
+        from musterpoint.core.channel.timeouts import Timeouts
+
+        self._rules, self._causes = root_cause, root_cause.RootCauseFinder(Timeouts().hold)
         self._timer: Timer | None = None
 
     def failed(self, failure: Failure) -> None:
@@ -118,9 +125,9 @@ class _LoneFailures:
 
     def _follow(self, decisions: Iterable[Decision]) -> None:
         for decision in decisions:
-            if isinstance(decision, Announce):
+            if isinstance(decision, self._rules.Announce):
                 self._announce(decision.failure, decision.secondary)
-            elif isinstance(decision, AskRaised):
+            elif isinstance(decision, self._rules.AskRaised):
                 self._ask_raised()
         self.close()
         due = self._causes.due

@@ -22,7 +22,7 @@ class JobHosts(NamedTuple):
 
     ``me``: the leader's name.
     ``others``: all other hosts by name.
-    ``group``: names of the hosts in the distribution group; barriers wait for them.
+    ``group``: names of the hosts in the distribution group.
     ``opaque``: names of hosts whose programs may start ranks themselves, so that their failures are known late.
     ``ranks``: the ranks of each host of the group.
     ``max_restarts``: how often the job may start its ranks again.

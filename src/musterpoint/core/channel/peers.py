@@ -58,10 +58,10 @@ class PeerBack(NamedTuple):
     host: str
 
 
-class Arrived(NamedTuple):
-    """Every host of the group is at the barrier ``point``."""
+class GroupEnded(NamedTuple):
+    """The ranks of all hosts of ``group`` have ended. A host that is lost or has left counts, too."""
 
-    point: Annotated[str, Text(64)]
+    group: Annotated[str, Text(64)]
 
 
 class AllDone(NamedTuple):
@@ -148,7 +148,7 @@ PeerEvent = Union[
     PeerLost,
     PeerSilent,
     PeerBack,
-    Arrived,
+    GroupEnded,
     AllDone,
     StartAsked,
     Started,
@@ -190,13 +190,14 @@ class Peers(Protocol):
         """Reports that this host was told to stop; the others get :class:`StopAll`."""
 
     def done(self, code: int, failures: Secondary = NO_FAILURES) -> None:
-        """Reports that this host's ranks ended, with ``code``; :class:`AllDone` comes when all have.
+        """Reports that this host's ranks ended, with ``code``.
 
+        :class:`GroupEnded` comes when those of a group's hosts have, :class:`AllDone` when those of all hosts have.
         ``failures`` counts the ranks that failed here, beside the job's first failure.
         """
 
     def topic(self, topic: Topic[Api]) -> Api:
-        """This host's half of a topic, such as :data:`musterpoint.core.channel.topics.barriers.TOPIC`."""
+        """This host's half of a topic, such as :data:`musterpoint.core.channel.topics.consultations.TOPIC`."""
 
     def has_events(self, *kinds: type) -> bool:
         """Whether events wait for a listener; with ``kinds``: one of those."""

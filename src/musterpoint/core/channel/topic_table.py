@@ -6,9 +6,9 @@ from musterpoint.core.channel.codec import kind_of
 from musterpoint.core.channel.topic import Topic
 from musterpoint.core.channel.topics import (
     attempts,
-    barriers,
     consultations,
     data_points,
+    ended_groups,
     quiet_hosts,
     raised_ranks,
     running_hosts,
@@ -18,7 +18,7 @@ from musterpoint.core.channel.topics import (
 
 TOPICS: tuple[Topic[Any], ...] = (
     start_requests.TOPIC,
-    barriers.TOPIC,
+    ended_groups.TOPIC,
     quiet_hosts.TOPIC,
     attempts.TOPIC,
     consultations.TOPIC,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Callable, Mapping
 from musterpoint.base.errors import FetchError, UsageError
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import CODE_COPY_OF, Installer
-from musterpoint.core.code import mark
 from musterpoint.core.code.interpreter import has_module
 from musterpoint.core.code.program import Kind, Start, beneath, by_name, find, make_executable, module_name
 from musterpoint.core.code.project import CHANNEL, MARK, Project, holds_something, may_want_packages, project_in
@@ -43,70 +42,71 @@ class Workspace(NamedTuple):
     note: str = ""
 
 
-def prepare(
-    job: Job,
-    environ: Mapping[str, str],
-    interpreter: str,
-    tools: "Callable[[], Tools] | None" = None,
-    installer: Installer = "auto",
-    requirements: str = "",
-) -> Workspace:
-    """Fetches the code and installs its packages if needed; returns how ``interpreter`` starts the program.
+class Code:
+    """The user's code, once it is on this host; it is fetched here if needed.
 
     ``tools`` makes the object that does the fetching and installing. None: nothing is fetched or installed; the program
-    is searched for in the code's present place, or judged by its name where that can't be read. ``installer`` is the
-    option of that name, and so is ``requirements``. The program's arguments are the job's.
+    is searched for in the code's present place, or judged by its name where that can't be read.
 
     Raises:
-        UsageError: the program isn't there; the message lists what is.
-        FetchError: the code can't be fetched, or its requirements can't be installed.
+        UsageError: the job names no program.
+        FetchError: the code can't be fetched.
         StoppedEarly: this host was told to stop meanwhile.
     """
-    return _Preparation(job, environ, interpreter, tools, installer, requirements).workspace()
 
-
-class _Preparation:
     def __init__(
-        self,
-        job: Job,
-        environ: Mapping[str, str],
-        interpreter: str,
-        tools: "Callable[[], Tools] | None",
-        installer: Installer,
-        requirements: str,
+        self, job: Job, environ: Mapping[str, str], interpreter: str, tools: "Callable[[], Tools] | None" = None
     ) -> None:
-        self._job, self._environ, self._interpreter = job, environ, interpreter
-        self._tools, self._installer, self._requirements = tools, installer, requirements
+        self._job, self._environ, self._interpreter, self._tools = job, environ, interpreter, tools
         self._code = job.paths.code
-        self._program, self._is_module = job.entry_point.program, job.entry_point.module
         self._unused = ""
-
-    def workspace(self) -> Workspace:
-        if not self._program:
+        if not job.entry_point.program:
             raise UsageError(
                 "the job names no program to run: set the hyperparameter sagemaker_program (SDK v2: entry_point; v3: "
                 "SourceCode) or the variable SAGEMAKER_PROGRAM to a path in the source directory, such as train.py"
             )
-        source, before = self._source()
-        if source is None:
+        self._elsewhere, before = self._source()
+        self._fetched = before is not None
+        if self._elsewhere is not None and tools is not None:
+            where = job.region, environ, interpreter, tools()
+            from musterpoint.core.code.fetch import fetch  # 15 ms, with what unpacks archives
+
+            fetch(self._elsewhere, self._code, *where, before)
+            make_executable(os.path.join(self._code, job.entry_point.program), self._code)
+            self._elsewhere, self._fetched = None, True
+
+    @property
+    def folder(self) -> str:
+        """The directory of the code now; empty where it is in none of this host yet."""
+        if self._elsewhere is None:
+            return self._code
+        return self._elsewhere.place if self._elsewhere.kind == "directory" else ""
+
+    def workspace(self, job: Job, interpreter: str, installer: Installer = "auto", requirements: str = "") -> Workspace:
+        """Installs the packages of ``job`` if needed; returns how ``interpreter`` starts its program.
+
+        ``job`` has the code of the one that this was made for. ``installer`` and ``requirements`` are the options of
+        these names.
+
+        Raises:
+            UsageError: the program isn't there; the message lists what is.
+            FetchError: its requirements can't be installed.
+            StoppedEarly: this host was told to stop meanwhile.
+        """
+        self._job, self._interpreter, self._installer, self._requirements = job, interpreter, installer, requirements
+        self._program, self._is_module = job.entry_point.program, job.entry_point.module
+        if self._elsewhere is not None:
+            start = self._start_unfetched(self._elsewhere)
+        else:
             self._use_what_is_here()
             try:
-                start = self._start(fetched=before is not None)
+                start = self._start(self._fetched)
             except UsageError as error:
                 if not self._unused:
                     raise
                 raise type(error)(f"{error}; {self._unused}: empty {self._code}, or put the program there") from None
-        elif self._tools is None:
-            start = self._start_unfetched(source)
-        else:
-            where = self._job.region, self._environ, self._interpreter, self._tools()
-            from musterpoint.core.code.fetch import fetch  # 15 ms, with what unpacks archives
-
-            fetch(source, self._code, *where, before)
-            make_executable(os.path.join(self._code, self._program), self._code)
-            start = self._start(fetched=True)
-        argv = (*start.words, *self._job.arguments)
-        return Workspace(start.kind, self._program, argv, self._code, self._interpreter, (self._code,), self._unused)
+        argv = (*start.words, *job.arguments)
+        return Workspace(start.kind, self._program, argv, self._code, interpreter, (self._code,), self._unused)
 
     def _source(self) -> "tuple[Source | None, Mark | None]":
         """The source to bring, if any is; and the mark of what musterpoint brought before."""
@@ -115,6 +115,8 @@ class _Preparation:
         marked = os.path.isfile(os.path.join(self._code, MARK))
         if not marked and not self._names_a_source:
             return None, None
+        from musterpoint.core.code import mark  # 2 ms, where code may have to be brought
+
         before = mark.read(self._code) if marked else None
         try:
             source = find_source(self._job)

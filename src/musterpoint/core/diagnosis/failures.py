@@ -122,13 +122,6 @@ def ended_by_mpi(rank: int, local_rank: int, context: DiagnosisContext) -> Failu
     return own_failure(context, exit_codes.LAUNCHER, [text], "peer")
 
 
-def failure_of_nested_launcher(reported: Failure, context: DiagnosisContext) -> Failure:
-    """The failure that a nested launcher ``reported``; only kinds ``user`` and ``infra`` are accepted."""
-    kind: Kind = reported.kind if reported.kind in ("user", "infra") else "user"
-    lines = [context.mask(f"muster: {reported.reason.removeprefix('muster: ')}")]
-    return own_failure(context, reported.code, lines, kind)
-
-
 def daemon_refused(host: str, said: str, context: DiagnosisContext) -> Failure:
     """An MPI daemon that mpirun asked for on ``host`` never ran."""
     lines = [f"muster: mpirun's daemon could not be started on {host}: {context.mask(said).strip()}"]

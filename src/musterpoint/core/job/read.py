@@ -13,7 +13,6 @@ from musterpoint.base.masking import Masker
 from musterpoint.base.settings import ATTEMPT, Settings
 from musterpoint.base.untrusted import open_regular
 from musterpoint.core.job import platforms
-from musterpoint.core.job.agreement import agreed
 from musterpoint.core.job.cluster import check_choice
 from musterpoint.core.job.directories import as_ranks_see, with_directories
 from musterpoint.core.job.fields import LARGEST_FILE, path, text
@@ -22,8 +21,6 @@ from musterpoint.core.job.model import EntryPoint, Job
 from musterpoint.core.job.opt_ml import base_of, paths_of
 from musterpoint.core.job.platform import Platform
 from musterpoint.core.job.toolkit_env import counted
-from musterpoint.core.job.unknown_platforms import suspected
-from musterpoint.core.job.unnamed import settled
 from musterpoint.core.job.variables import Watched
 
 _COUNTS = ("PET_NNODES", "NNODES", "NUM_NODES")
@@ -96,7 +93,14 @@ def _read(platform: Platform, environ: Mapping[str, str], settings: Settings, ba
     if job is not None and job.unnamed is None:
         return job
 
-    return _read_with_hosts(platform, environ, settings, base) if job is None else settled(job, settings)
+    return _read_with_hosts(platform, environ, settings, base) if job is None else _settled(job, settings)
+
+
+def _settled(job: Job, settings: Settings) -> Job:
+    """The job of hosts that the platform only counts."""
+    from musterpoint.core.job.unnamed import settled  # 1 ms, for such jobs
+
+    return settled(job, settings)
 
 
 def _launched(
@@ -157,12 +161,16 @@ def _read_with_hosts(platform: Platform, environ: Mapping[str, str], settings: S
     job = platform.read(watched, settings, base)
     own = frozenset(watched.seen)
     if job.unnamed is not None or (job.assumed and settings.describes_hosts):
-        return settled(job, settings)
+        return _settled(job, settings)
     if not job.assumed and (settings.describes_hosts or any(map(environ.get, _COUNTS))):
+        from musterpoint.core.job.agreement import agreed  # where hosts are described twice
+
         job = agreed(job, platform, settings, environ, own)
     below_ours = ATTEMPT in environ  # the numbers of a rank that musterpoint started are its own
     told = (platform.describes or settings.platform == "auto") and not below_ours
     if len(job.hosts) > 1 or job.started is not None or settings.describes_hosts or not told:
         return job
+    from musterpoint.core.job.unknown_platforms import suspected  # 2 ms, for a job of one host
+
     more = suspected(environ) if job.assumed else suspected(environ, own, platform.variables, known=True)
     return job._replace(notes=(*job.notes, *more))

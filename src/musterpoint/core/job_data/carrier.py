@@ -84,7 +84,7 @@ class Carrier:
             return
         if outcome.code:
             runtime.open_output()
-            files.write(outcome, runtime.paths, runtime.output, runtime.environ, data=runtime.kept)
+            files.write(outcome, runtime.paths, runtime.output, runtime.request.environ, data=runtime.kept)
         data: dict[str, Any] = {}
         if self._keeping is not None:
             # a stop is no failure where every rank here has saved what it had and ended with 0

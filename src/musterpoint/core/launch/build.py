@@ -8,9 +8,7 @@ from typing import Callable, Mapping
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launcher import asks_for_ssh
-from musterpoint.core.launch.mpi.options import without_mpi
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, told_local_rank
-from musterpoint.core.launch.ssh import with_ssh
 from musterpoint.core.launch.table import ON_ITS_OWN
 
 Step = Callable[[LaunchInputs, LaunchPlan], LaunchPlan]
@@ -59,6 +57,8 @@ def _with_mpi_options(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     if not (given.options or more) or not grouped or "mpi_options" in inputs.kind.reads:
         return plan
 
+    from musterpoint.core.launch.mpi.options import without_mpi  # 3 ms, for jobs with such options
+
     exports, rest = without_mpi(given, more)
     own = {setting.name for process in plan.processes for setting in process.environment}
     environment = {setting.name: setting for setting in plan.environment}
@@ -92,6 +92,8 @@ def _with_ssh(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     """``plan`` with ssh between the hosts, where that was asked for."""
     if not inputs.roster.seat.grouped or not asks_for_ssh(inputs.kind, inputs.settings):
         return plan
+    from musterpoint.core.launch.ssh import with_ssh  # 2 ms
+
     return with_ssh(inputs, plan)
 
 

@@ -1,18 +1,11 @@
 """The launch plan: every process this host will start, with a reason for every flag and variable."""
 
-import os
-from typing import Any, Literal, Sequence, get_args
+from typing import Literal, Sequence
 
-from musterpoint.base.errors import UsageError
 from musterpoint.base.records import NamedTuple
-from musterpoint.base.settings import BY_FIELD
-from musterpoint.base.untrusted import check_types
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.fabric.setting import CpuSet, EnvSetting, cpu_numbers
-from musterpoint.embedded.programs.registry import PLANNED, Program
-
-TEMPORARY = "muster-ray-"
-"""What the names of a plan's temporary directory begin with."""
+from musterpoint.embedded.programs.registry import Program
 
 
 class Argument(NamedTuple):
@@ -220,7 +213,7 @@ class LaunchPlan(NamedTuple):
     temporary: a directory that the processes make; it is removed when the job is over. Empty: none.
     meeting: where the ranks meet, on the leader; None: nobody watches that.
     cpu_sets: the processors of each local rank; empty: the system's choice.
-    ssh: this host's ssh server; None: there is none. A plan that is handed over has none.
+    ssh: this host's ssh server; None: there is none.
     """
 
     launcher: str
@@ -257,125 +250,3 @@ class LaunchPlan(NamedTuple):
     def foreign(self) -> bool:
         """Whether a launcher or daemon, not the supervisor, starts this host's ranks."""
         return bool(self.daemons) or any(process.role == "launcher" for process in self.processes)
-
-    def to_wire(self) -> dict[str, Any]:
-        """As a JSON object: named tuples become arrays in field order."""
-        return self._asdict()
-
-    @classmethod
-    def from_wire(cls, value: Any) -> "LaunchPlan":
-        """Builds it from decoded JSON; ``ValueError`` where that is no plan that could be started."""
-        try:
-            plan = cls(**value)
-            plan = plan._replace(
-                processes=tuple(_process(*row) for row in plan.processes),
-                of_others=tuple(_process(*row) for row in plan.of_others),
-                environment=_settings(plan.environment),
-                unset=tuple(plan.unset),
-                notes=tuple(plan.notes),
-                daemons=tuple(plan.daemons),
-                meeting=plan.meeting and _meeting(*plan.meeting),
-                cpu_sets=tuple(CpuSet(_cpus(cpus), _text(reason)) for cpus, reason in plan.cpu_sets),
-            )
-            check_types(plan, _PLAN_TYPES)
-            if plan.ssh is not None:
-                raise ValueError("it has an ssh server, which only the job's own plan may have")
-            BY_FIELD["launcher"].read(plan.launcher, "the launcher")
-            for word in (*plan.unset, *plan.notes, *plan.daemons):
-                _text(word)
-            if plan.temporary and not os.path.basename(plan.temporary).startswith(TEMPORARY):
-                raise ValueError(f"{plan.temporary!r} is no temporary directory of musterpoint's")
-        except (TypeError, ValueError, UsageError) as error:
-            raise ValueError(f"not a launch plan: {error}") from None
-        if min(plan.local_ranks, plan.world_size, plan.first_rank) < 0 or plan.local_ranks > _MOST_RANKS:
-            raise ValueError("not a launch plan: a number of ranks is negative or absurd")
-        return plan
-
-
-_MOST_RANKS = 1 << 17
-_LONGEST_END = 60
-_TEXT = (str,)
-_COUNT = (int,)
-_RANK = (int, type(None))
-_PLAN_TYPES: dict[str, tuple[type, ...]] = {
-    "launcher": _TEXT,
-    "host": _TEXT,
-    "local_ranks": _COUNT,
-    "world_size": _COUNT,
-    "first_rank": _COUNT,
-    "user_cwd": _TEXT,
-    "user_pythonpath": _TEXT,
-    "independent": (bool,),
-    "local_rank_at": _COUNT,
-    "local_rank_flag": _TEXT,
-    "under_mpi": (bool,),
-    "hydra": (bool,),
-    "expands": (bool,),
-    "temporary": _TEXT,
-}
-_MEETING_TYPES: dict[str, tuple[type, ...]] = {
-    "port": _COUNT,
-    "required": (bool,),
-    "library": _TEXT,
-    "advice": _TEXT,
-    "apart": (bool,),
-}
-_PROCESS_TYPES: dict[str, tuple[type, ...]] = {
-    "name": _TEXT,
-    "cwd": _TEXT,
-    "rank": _RANK,
-    "local_rank": _RANK,
-    "users": (bool,),
-    "optional": (bool,),
-    "time_to_end": _COUNT,
-}
-
-
-def _meeting(*row: Any) -> Meeting:
-    meeting = Meeting(*row)
-    check_types(meeting, _MEETING_TYPES)
-    return meeting._replace(hosts=tuple(map(_text, meeting.hosts)), modules=tuple(map(_text, meeting.modules)))
-
-
-def _process(*row: Any) -> ProcessPlan:
-    process = ProcessPlan(*row)
-    process = process._replace(
-        argv=tuple(Argument(*word) for word in process.argv), environment=_settings(process.environment)
-    )
-    check_types(process, _PROCESS_TYPES)
-    if not 0 <= process.time_to_end <= _LONGEST_END:
-        raise ValueError(f"{process.time_to_end} s for a service to end in")
-    if process.role not in get_args(Role) or not process.argv:
-        raise ValueError(f"a process of role {process.role!r} with {len(process.argv)} word(s)")
-    for argument in process.argv:
-        _text(argument.text)
-        _program(argument.ours)
-    return process
-
-
-def _settings(rows: Any) -> tuple[EnvSetting, ...]:
-    settings = tuple(EnvSetting(*row) for row in rows)
-    for setting in settings:
-        _text(setting.value)
-        _program(setting.ours)
-        if "=" in _text(setting.name):
-            raise ValueError(f"a variable can't be called {setting.name!r}")
-    return settings
-
-
-def _program(name: Any) -> None:
-    if name and name not in PLANNED:
-        raise ValueError(f"musterpoint has no program {name!r}")
-
-
-def _cpus(listed: Any) -> str:
-    if not cpu_numbers(_text(listed)):
-        raise ValueError(f"{listed!r} is no list of processors")
-    return str(listed)
-
-
-def _text(word: Any) -> str:
-    """``word``, which the system could take as an argument or a variable."""
-    if not isinstance(word, str) or "\0" in word:
-        raise ValueError(f"{word!r} is no text")
-    return word

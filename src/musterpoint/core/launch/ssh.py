@@ -11,11 +11,9 @@ import os
 import shlex
 from typing import Iterable, Sequence
 
-from musterpoint.base.errors import LauncherError
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.fabric.ssh import Ssh
 from musterpoint.core.launch.inputs import LaunchInputs
-from musterpoint.core.launch.launcher import asks_for_ssh
 from musterpoint.core.launch.plan import Argument, LaunchPlan, PlannedFile, SshServer
 from musterpoint.core.rollcall.roster import Seat
 
@@ -36,21 +34,10 @@ ALIVE_SECONDS = 15
 
 
 def with_ssh(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
-    """``plan`` with this host's ssh server, and what ranks need to call those of the others.
-
-    Raises:
-        LauncherError: this is a launcher below another one, whose roll call has brought no keys.
-    """
+    """``plan`` with this host's ssh server, and what ranks need to call those of the others."""
     roster, settings = inputs.roster, inputs.settings
-    if inputs.hosts == 1:
+    if inputs.hosts == 1 or inputs.ssh is None:
         return plan
-    if inputs.ssh is None:
-        if roster.seat.ssh_key:
-            return plan  # the ranks of the launcher above have it, and so does everything below them
-        raise LauncherError(
-            f"{_asked(inputs)} in a launcher below another musterpoint, whose roll call brought no keys: set "
-            "MUSTER_SSH=on for that one (a variable of the job)"
-        )
     folder = inputs.ssh.folder
     path = os.pathsep.join(filter(None, (os.path.join(folder, "bin"), inputs.environ.get("PATH", os.defpath))))
     environment = (
@@ -68,10 +55,6 @@ def with_ssh(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
 
 def _is_new(inputs: LaunchInputs, name: str) -> bool:
     return name == "PATH" or name not in inputs.environ
-
-
-def _asked(inputs: LaunchInputs) -> str:
-    return asks_for_ssh(inputs.kind, inputs.settings)
 
 
 def _server(inputs: LaunchInputs, ssh: Ssh) -> SshServer:

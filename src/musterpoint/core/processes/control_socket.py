@@ -1,4 +1,4 @@
-"""The control socket: a unix socket at which rank stubs, launch agents and nested launchers report.
+"""The control socket: a unix socket at which rank stubs, launch agents and launches in the program report.
 
 It is a file in a directory that only this user can enter. Where no such directory can be made, as under a read-only
 root file system without ``/dev/shm``, it is a name in Linux' abstract namespace. A connection must first send the job's
@@ -25,7 +25,7 @@ from musterpoint.core.processes.private_folder import (
 )
 
 LONGEST_LINE = 4 << 20
-"""Bytes: a handed-over plan carries a whole environment; a stub's lines are short."""
+"""Bytes: an agent's words may be long; a stub's lines are short."""
 TOKEN_BYTES = 16
 _BEGINS = "control-"
 MOST_ACCEPTED = 32
@@ -304,3 +304,25 @@ class ControlSocket:
 def address_of(text: str) -> str:
     """A control socket's address in the form for ``connect``."""
     return "\0" + text[1:] if text.startswith("@") else text
+
+
+RETURNS = "/memfd:muster-returns-"
+"""How the name of a rank's memory file begins, as ``/proc/<pid>/fd`` has it; the number of the descriptor to write to
+follows."""
+_RAISED = b"e"
+
+
+def ask_raised(pid: int, proc: str = "/proc") -> None:
+    """Asks a rank (``embedded.startup.stack_dumps``) to tell here whether its main thread has raised; it may not."""
+    folder = f"{proc}/{pid}/fd"
+    try:
+        links = [os.readlink(f"{folder}/{name}") for name in os.listdir(folder)]
+        names = [link.removeprefix(RETURNS).partition(" ")[0] for link in links if link.startswith(RETURNS)]
+        for name in filter(str.isdecimal, names):
+            pipe = os.open(f"{folder}/{name}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                os.write(pipe, _RAISED)
+            finally:
+                os.close(pipe)
+    except OSError:  # it has ended, is another user's, or has been asked too often
+        pass

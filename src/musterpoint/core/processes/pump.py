@@ -86,8 +86,8 @@ class Pump:
         """Makes the pipes of a process; returns the write ends for its stdout and stderr.
 
         Both are the same descriptor where our stdout and stderr are the same file, and no prefix tells them apart.
-        Neither is inheritable; the caller closes them after the spawn. May be called at any time. ``rank`` and ``name``
-        together identify a process: a rank that is a launcher starts ranks of the same numbers.
+        Neither is inheritable; the caller closes them after the spawn. May be called at any time. ``name`` is that of a
+        process without a rank.
         """
         out_sink, err_sink = self._outlets.of(rank)
         if out_sink is err_sink and not self._outlets.tells_streams(rank):
@@ -131,27 +131,32 @@ class Pump:
         """The end of a process's stdout; empty where it shares a pipe with stderr."""
         return self._tail(self._tails.get((rank, name, "stdout")))
 
-    def still_open(self, rank: int | None, name: str = "") -> dict[str, int]:
-        """The pipes of a process whose end hasn't come, as ``/proc/<pid>/fd`` names them, and the bytes that have.
+    def still_open(self, rank: int) -> dict[str, int]:
+        """The pipes of a rank whose end hasn't come, as ``/proc/<pid>/fd`` names them, and the bytes that have.
 
         What they hold now is read here, for the thread to write.
         """
         found = {}
-        for stream in self._streams_of(rank, name):
+        for stream in self.streams_of(rank):
             with self._lock:
                 if not self._read_ahead(stream):
                     found[f"pipe:[{os.fstat(stream.fd).st_ino}]"] = stream.tail.total
             self._serve_later(stream)
         return found
 
-    def on_end(self, rank: int | None, name: str, call: Callable[[], None]) -> None:
-        """Calls ``call`` in the thread when the end of one of the process's pipes has come."""
-        for stream in self._streams_of(rank, name):
+    def streams_of(self, rank: int) -> list[Stream]:
+        """The pipes of a rank: one, or those of its stdout and its stderr."""
+        streams = (self._tails.get((rank, "", label)) for label in LABELS)
+        return [stream for stream in streams if stream is not None]
+
+    def on_end(self, rank: int, call: Callable[[], None]) -> None:
+        """Calls ``call`` in the thread when the end of one of the rank's pipes has come."""
+        for stream in self.streams_of(rank):
             stream.on_end = call
 
-    def first_output(self, rank: int | None, name: str = "") -> float | None:
-        """When a process wrote its first byte, in seconds since the epoch; None if it hasn't written."""
-        return min((stream.first_at for stream in self._streams_of(rank, name) if stream.first_at), default=None)
+    def first_output(self, rank: int) -> float | None:
+        """When a rank wrote its first byte, in seconds since the epoch; None if it hasn't written."""
+        return min((stream.first_at for stream in self.streams_of(rank) if stream.first_at), default=None)
 
     def longest_silence(self) -> tuple[float, float]:
         """The longest time without a byte of any process: since when, in seconds since the epoch, and its seconds."""
@@ -159,10 +164,10 @@ class Pump:
         since, seconds = max(self._silence, (last, now - last), key=lambda silence: silence[1])
         return time.time() - (now - since), seconds
 
-    def show(self, rank: int, name: str = "") -> None:
+    def show(self, rank: int) -> None:
         """Writes the tail of a rank that ``log_ranks`` hides to stderr, for a rank that failed."""
         if not self._outlets.forwards(rank):
-            text = self.tail(rank, name)
+            text = self.tail(rank)
             self.write_message(text if text.endswith(b"\n") or not text else text + b"\n")
 
     def drain(self, timeout: float) -> bool:
@@ -184,7 +189,7 @@ class Pump:
         if self._over:
             self._loop.close()
 
-    # what follows runs in the thread, except for _pipe, _tail, _streams_of, _serve_later and _read_ahead
+    # what follows runs in the thread, except for _pipe, _tail, streams_of, _serve_later and _read_ahead
 
     def _pipe(self, rank: int | None, name: str, label: Label, tail_size: int) -> int:
         read_end, write_end = open_pipe(self._pipe_size)
@@ -209,10 +214,6 @@ class Pump:
             text = stream.tail.text()
         self._serve_later(stream)
         return text
-
-    def _streams_of(self, rank: int | None, name: str) -> list[Stream]:
-        streams = (self._tails.get((rank, name, label)) for label in LABELS)
-        return [stream for stream in streams if stream is not None]
 
     def _serve_later(self, stream: Stream) -> None:
         if not self._over:
@@ -317,14 +318,16 @@ class Pump:
             return
         text = begun + bytes(data)
         ended = text.endswith(b"\n")
-        body = (text[:-1] if ended else text).replace(b"\n", b"\n" + stream.prefix)
+        body = text[:-1] if ended else text
         continued = sink.mid_line and sink.last_stream is stream
-        sink.write(
-            b"\n" if sink.mid_line and not continued else b"",
-            b"" if continued else stream.prefix,
-            body,
-            b"\n" if ended else b"",
-        )
+        first = b"" if continued else stream.prefix
+        if stream.marked is None:
+            body = body.replace(b"\n", b"\n" + stream.prefix)
+        else:
+            lines = body.split(b"\n")
+            bare = (line if stream.marked.match(line) else stream.prefix + line for line in lines[1:])
+            first, body = b"" if stream.marked.match(body) else first, b"\n".join((lines[0], *bare))
+        sink.write(b"\n" if sink.mid_line and not continued else b"", first, body, b"\n" if ended else b"")
         sink.last_stream = stream
 
     def _flush_later(self, since: float) -> None:

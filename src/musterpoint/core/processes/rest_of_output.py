@@ -22,16 +22,14 @@ BUSY = 0.005
 
 
 class RestOfOutput:
-    """Waits for the end of the pipes of ``rank`` and ``name``; calls ``on_over`` when it has come, or is given up.
+    """Waits for the end of the pipes of ``rank``; calls ``on_over`` when it has come, or is given up.
 
     ``is_over`` may be true at once; ``on_over`` isn't called then. ``most``: seconds, where there are less than
     :data:`LONGEST`.
     """
 
-    def __init__(
-        self, loop: Loop, pump: Pump, rank: int, name: str, on_over: Callable[[], None], most: float = LONGEST
-    ) -> None:
-        self._loop, self._pump, self._rank, self._name = loop, pump, rank, name
+    def __init__(self, loop: Loop, pump: Pump, rank: int, on_over: Callable[[], None], most: float = LONGEST) -> None:
+        self._loop, self._pump, self._rank = loop, pump, rank
         self._active = loop.clock()
         self._deadline = self._active + min(most, LONGEST)
         self._pipes: Mapping[str, int] = {}
@@ -42,7 +40,7 @@ class RestOfOutput:
         self._look()
         if not self.is_over:
             self._on_over = on_over
-            pump.on_end(rank, name, lambda: loop.post(self._look))
+            pump.on_end(rank, lambda: loop.post(self._look))
 
     def end_within(self, seconds: float) -> None:
         """Takes ``seconds`` from now on at most."""
@@ -54,7 +52,7 @@ class RestOfOutput:
             return
         self.close()
         now = self._loop.clock()
-        pipes = self._pump.still_open(self._rank, self._name)
+        pipes = self._pump.still_open(self._rank)
         # one may hand over to its child meanwhile
         holders = (tree.holders(pipes) or tree.holders(pipes)) if pipes else []
         if self._is_busy(pipes, holders):

@@ -165,6 +165,7 @@ class Stream:
     ``sink`` and ``file`` are written to (None: not). ``unfinished`` is the beginning of a line, held back since
     ``unfinished_since``. ``read_ahead`` are bytes that another thread than the pump's has read, to be written before
     anything else. ``rank``: whose it is; None: a launcher's or a service's. ``number``: unique to the stream.
+    ``marked`` finds the lines that have a prefix already, of a launch in the program; None: there is none.
     ``first_at``: when the first byte came, in seconds since the epoch; 0: none has come. ``on_end`` is called when the
     pipe's end has come.
     """
@@ -173,6 +174,7 @@ class Stream:
         "fd",
         "file",
         "first_at",
+        "marked",
         "number",
         "on_end",
         "prefix",
@@ -194,10 +196,15 @@ class Stream:
         self.tail = tail
         self.rank, self.number = rank, number
         self.first_at = 0.0
+        self.marked: re.Pattern[bytes] | None = None
         self.unfinished = b""
         self.unfinished_since = 0.0
         self.read_ahead: list[bytes] = []
         self.on_end: Callable[[], None] = lambda: None
+
+    def has_launch(self) -> None:
+        """A launch in the program puts such prefixes before lines itself."""
+        self.marked = re.compile(re.sub(rb"\b%d\b" % (self.rank or 0), rb"\\d+", re.escape(self.prefix) or b"(?!)"))
 
 
 class OutputOptions(NamedTuple):

@@ -29,7 +29,7 @@ _SHORT_SECRET = 16
 
 class Gathering:
     """The calls of this host. The arguments are :class:`~musterpoint.core.rollcall.roll_call.RollCall`'s;
-    ``master_port`` chooses the framework's port. ``ports`` are held for the job. ``call``: the one that is made now.
+    ``choose_ports`` are as for :class:`LeaderCall`. ``ports`` are held for the job. ``call``: the one that is made now.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class Gathering:
         say: Callable[[str], None],
         record: Callable[..., None],
         addresses: Mapping[str, tuple[str, ...]],
-        master_port: Callable[[], int],
+        choose_ports: Callable[[], tuple[int, int]],
         ports: Ports,
         timeouts: Timeouts | None = None,
         lookup: Callable[[str, int], Answer] | None = None,
     ) -> None:
         self._loop, self._say, self._record, self._addresses = loop, say, record, addresses
         self._timeouts, self._lookup = timeouts or Timeouts(), lookup or resolve
-        self._master_port, self._ports = master_port, ports
+        self._choose_ports, self._ports = choose_ports, ports
         self._hosts, _, self._me, _, self._settings, self._unnamed = participant
         self._misplaced = self._unnamed.misplaced if self._unnamed is not None else None
         self._taken: UsageError | None = None
@@ -106,7 +106,7 @@ class Gathering:
         if self._leads(context, names, context.timeouts.stop_notice if stopped else self._settings.rollcall_timeout):
             if self._unnamed is not None and self._unnamed.node_rank == 0:
                 token = random_token()
-            leader = LeaderCall(context, names, self._participant, self._master_port, token)
+            leader = LeaderCall(context, names, self._participant, self._choose_ports, token)
             try:
                 hold_rollcall_port(self._settings.rollcall_port, self._me, self._ports)
                 leader.start()

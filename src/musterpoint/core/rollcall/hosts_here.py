@@ -53,18 +53,16 @@ class HostsHere(NamedTuple):
         said = {host: offer.libraries for host, offer in offers.items() if host in self.grouped and offer.libraries}
         return [printable(text, 2000) for text in differences(said)] if len(said) > 1 else []
 
-    def roster(self, address: str, master_port: int, settings: Settings) -> Roster:
-        """The roster of a new session; ``address`` is this host's."""
+    def roster(self, address: str, ports: tuple[int, int], settings: Settings) -> Roster:
+        """The roster of a new session; ``address`` is this host's, ``ports`` its master port and that of launches."""
         seats = []
         for host in self.hosts:
             grouped, offer = host in self.grouped, self._offer_of(host)
             where = address if host == self.me else self.calls[host].address
             slots = offer.slots if grouped else 0
             seats.append(Seat(host, where, slots, grouped, offer.version, offer.capacity, offer.ports, offer.ssh_key))
-        restarts = settings.max_restarts
-        return Roster(
-            self.offer.job, random_token(), tuple(seats), address, master_port, self.me, max_restarts=restarts
-        )
+        session, (master, launch) = random_token(), ports
+        return Roster(self.offer.job, session, tuple(seats), address, master, self.me, 0, settings.max_restarts, launch)
 
 
 def differences(of_hosts: Mapping[str, Sequence[str]]) -> list[str]:

@@ -44,8 +44,8 @@ _MOST_TOLD = 8
 
 
 class LeaderCall:
-    """:attr:`result` or :attr:`error` is set when it is over. ``choose_port`` gives the framework's master port,
-    ``listening`` the socket of the roll call's port.
+    """:attr:`result` or :attr:`error` is set when it is over. ``choose_ports`` gives the framework's
+    master port and that of launches, ``listening`` the socket of the roll call's port.
 
     Where the platform doesn't name the hosts, what stands for a name here is the label of a seat, until all are here.
     ``incarnation``: of this host's own calls, where it may call itself.
@@ -56,7 +56,7 @@ class LeaderCall:
         context: Context,
         names: Names,
         participant: Participant,
-        choose_port: Callable[[], int],
+        choose_ports: Callable[[], tuple[int, int]],
         incarnation: str = "",
         listening: Callable[[int, str], socket.socket] = listen,
     ) -> None:
@@ -74,7 +74,7 @@ class LeaderCall:
             self._hosts = group = self._places.labels
             own = self._hosts[0]
         self._grouped = frozenset(group)
-        self._choose_port = choose_port
+        self._choose_ports = choose_ports
         self._listening = listening
         self._others = frozenset(self._hosts) - {own}
         check: Check = "off" if self._settings.secret or unnamed else self._settings.rollcall_check
@@ -378,7 +378,7 @@ class LeaderCall:
         if self._settings.host_order == "topology":
             here, told = here.by_topology()
             self._say(told)
-        return here.roster(self._attendance.address(), self._choose_port(), self._settings)
+        return here.roster(self._attendance.address(), self._choose_ports(), self._settings)
 
     @property
     def _may_rejoin(self) -> bool:

@@ -28,9 +28,6 @@ class Seams:
         self.timeouts, self.lookup = timeouts, lookup
 
 
-_NO_SEAMS = Seams()
-
-
 class RollCall:
     """Waits until all hosts of a job are connected.
 
@@ -46,7 +43,7 @@ class RollCall:
         record: Callable[..., None],
         ports: Ports,
         addresses: Mapping[str, tuple[str, ...]] | None = None,
-        seams: Seams = _NO_SEAMS,
+        seams: Seams | None = None,
         master_port: int = MASTER_PORT,
     ) -> None:
         self._loop = loop
@@ -55,7 +52,7 @@ class RollCall:
         self._say = say
         self._record = record
         self._addresses = addresses or {}
-        self._seams = seams
+        self._seams = seams or Seams()
         self._preferred_port, self._ports = master_port, ports
         self._others: Gathering | None = None
 
@@ -72,7 +69,7 @@ class RollCall:
                 self._say,
                 self._record,
                 self._addresses,
-                self._master_port,
+                lambda: (self._master_port(), self._ports.take_any()),
                 self._ports,
                 seams.timeouts,
                 seams.lookup,

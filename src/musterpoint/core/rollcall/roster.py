@@ -106,7 +106,8 @@ _MOST_NAMED = 4
 
 
 class Roster(NamedTuple):
-    """All hosts in rank order, as the leader published them. ``master_port`` is free on the leader.
+    """All hosts in rank order, as the leader published them. ``master_port`` is free on the leader, and so is
+    ``launch_port``: for the roll calls of launches in the job's program.
 
     ``session`` is unique to this muster. ``me`` is this host's name (the one field that differs between hosts).
     ``attempt``: how often the ranks were started again; ``max_restarts``: how often they may be.
@@ -120,6 +121,7 @@ class Roster(NamedTuple):
     me: str
     attempt: int = 0
     max_restarts: int = 0
+    launch_port: int = 0
 
     @property
     def start(self) -> str:
@@ -166,17 +168,14 @@ class Roster(NamedTuple):
             first += seat.slots
         return found
 
-    def summary(self, launcher: str, independent: bool = False, own: bool = False) -> str:
-        """One sentence for the log: how many hosts and ranks ``launcher`` has; or ``independent`` programs, which may
-        be our ``own`` launcher on each host.
-        """
+    def summary(self, launcher: str, independent: bool = False) -> str:
+        """One sentence for the log: how many hosts and ranks ``launcher`` has; or ``independent`` programs."""
         each = self._each()
         outside = len(self.seats) - len(self.group)
         others = f"; {outside} more outside the group" if outside else ""
         ranks = f"{self.world_size} rank{'s' if self.world_size != 1 else ''} ({each})"
         if independent and len(self.group) > 1:
             ranks = f"{len(self.group)} independent programs, no common world"
-            ranks = "musterpoint's own on each, which plans the ranks of the script that it is given" if own else ranks
         hosts = "1 host is" if len(self.group) == 1 else f"{len(self.group)} hosts are"
         return f"{hosts} here: launcher {launcher}, {ranks}{others}"
 
@@ -229,6 +228,7 @@ class Roster(NamedTuple):
                 me,
                 value["attempt"],
                 value["max_restarts"],
+                value["launch_port"],
             )
         except (KeyError, IndexError, TypeError) as error:
             raise ValueError(f"not a roster: {error!r}") from None
@@ -285,6 +285,7 @@ _ROSTER_TYPES: dict[str, tuple[type, ...]] = {
     "seats": (tuple,),
     "master_address": _TEXT,
     "master_port": _NUMBER,
+    "launch_port": _NUMBER,
     "me": _TEXT,
     "attempt": _NUMBER,
     "max_restarts": _NUMBER,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Callable, Iterator, Mapping, Protocol, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Protocol, Sequence
 
 from musterpoint.base.loop import Loop
 from musterpoint.base.records import NamedTuple
@@ -12,7 +12,6 @@ from musterpoint.core.diagnosis.facts import DiagnosisContext, JobFacts, Program
 from musterpoint.core.processes.process import oom_kills
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.sidecars import Sidecars
-from musterpoint.core.rollcall.ports import any_free
 
 if TYPE_CHECKING:
     from musterpoint.core.processes.ssh_door import SshDoor
@@ -66,9 +65,9 @@ class SupervisorContext(NamedTuple):
     writes a text or bytes to a file of that name, for people, and returns its path (empty: the job has no place for
     it); it raises OSError. ``about_job`` says what of the job a failure's hint depends on. ``terminal``: of one rank,
     in the place of its pipes. ``ssh``: where other hosts call by ssh. ``stopping``: hears, just before the ranks
-    do, that they are to stop. ``another_port``: one for the ranks of a nested launcher beside another one.
-    ``token``: the control
-    socket's, empty for a new one.
+    do, that they are to stop. ``token``: the control
+    socket's, empty for a new one. ``lend``: what a launch of ours in the job's program gets, by its number and the pids
+    of those that run, or ``refused`` with the reason; None: nothing is lent.
     """
 
     loop: Loop
@@ -88,7 +87,7 @@ class SupervisorContext(NamedTuple):
     ssh: SshDoor | None = None
     stopping: Callable[[], None] = lambda: None
     token: str = ""
-    another_port: Callable[[], int] = any_free
+    lend: Callable[[int, tuple[int, ...]], Mapping[str, Any]] | None = None
 
     @property
     def diagnosis(self) -> DiagnosisContext:

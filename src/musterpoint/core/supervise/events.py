@@ -1,8 +1,7 @@
 """The events of this host, and the actions of the supervisor.
 
 These are the events and actions of the policy (:mod:`musterpoint.core.supervise.policy`); events of other hosts are in
-:mod:`musterpoint.core.channel.peers`. A rank is identified by its key, ``(session, local rank)``: session 0 is the
-job's own plan, later ones were handed over by a launcher that the job runs as its program.
+:mod:`musterpoint.core.channel.peers`. A rank is identified by its key, the local rank.
 """
 
 from typing import Union
@@ -12,15 +11,14 @@ from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.peers import PeerEvent
 from musterpoint.core.launch.plan import Role
 
-Key = tuple[int, int]
+Key = int
 
 
-class SessionOpened(NamedTuple):
-    """A plan was started. ``keys`` are its ranks on this host; ``foreign`` says that a launcher starts them,
+class PlanStarted(NamedTuple):
+    """The plan was started. ``keys`` are its ranks on this host; ``foreign`` says that a launcher starts them,
     ``mpi`` that it is an MPI, whose daemons on all hosts need each other.
     """
 
-    session: int
     keys: tuple[Key, ...]
     foreign: bool = False
     mpi: bool = False
@@ -46,7 +44,6 @@ class Raised(NamedTuple):
 class ServiceOrLauncherStarted(NamedTuple):
     """A service or a launcher runs. ``users``: it is the user's own; a stop signals it and waits for its end."""
 
-    session: int
     name: str
     role: Role
     users: bool = False
@@ -58,7 +55,6 @@ class ServiceOrLauncherEnded(NamedTuple):
     ``vital``: ranks of other hosts need it, too.
     """
 
-    session: int
     name: str
     role: Role
     failure: Failure | None
@@ -90,7 +86,7 @@ class LeaveDue(NamedTuple):
 
 
 LocalEvent = Union[
-    SessionOpened,
+    PlanStarted,
     RankEnded,
     Raised,
     ServiceOrLauncherStarted,
@@ -114,12 +110,6 @@ class ReportStop(NamedTuple):
     """To all hosts: this one was asked to stop."""
 
     signal: int
-
-
-class ReportArrival(NamedTuple):
-    """To the leader: this host has reached a point that all hosts wait for."""
-
-    point: str
 
 
 class ReportDone(NamedTuple):
@@ -148,10 +138,7 @@ class KillTree(NamedTuple):
 
 
 class Release(NamedTuple):
-    """Let the stubs of a session exit, and send its code to the launcher that handed it over."""
-
-    session: int
-    code: int
+    """Let the stubs of a launcher exit."""
 
 
 class Say(NamedTuple):
@@ -164,6 +151,4 @@ class Finish(NamedTuple):
     """The job is over: end what is left and return the outcome."""
 
 
-Action = Union[
-    ReportFailure, ReportStop, ReportArrival, ReportDone, SignalRanks, StartTimer, KillTree, Release, Say, Finish
-]
+Action = Union[ReportFailure, ReportStop, ReportDone, SignalRanks, StartTimer, KillTree, Release, Say, Finish]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Sequence
 
+from musterpoint.base.failure import Failure
 from musterpoint.core.diagnosis.facts import RankEnd
 from musterpoint.core.diagnosis.failures import signal_name
 from musterpoint.core.processes import tree
@@ -18,52 +20,54 @@ UNTIL_LOOKED = 0.02
 
 
 class HiddenWork:
-    """``warnings`` are sentences; ``told``: that of them which was said when it was found."""
+    """``warnings`` are sentences; ``told``: that of them which was said when it was found. ``told_by_launches`` are
+    those of launches of ours in the ranks' programs, which have said them.
+    """
 
     def __init__(self, context: SupervisorContext) -> None:
         self._context = context
         self.warnings: list[str] = []
         self.told = ""
+        self.told_by_launches: list[str] = []
         self._programs: list[ProgramEnd] = []
-        self._below: dict[int, ProgramsBelow] = {}
-        self._joint: dict[int, int] = {}
-        self._are_scripts = False
+        self._below: ProgramsBelow | None = None
+        self._world, self._are_scripts = 0, False
 
-    def expect(self, session: int, world: int, are_scripts: bool) -> None:
-        """A session's ranks will come up, of ``world`` in all (0: they needn't be one world).
+    def expect(self, world: int, are_scripts: bool) -> None:
+        """Ranks will come up, of ``world`` in all (0: they needn't be one world).
 
         ``are_scripts``: their program is none of Python's.
         """
-        self._joint[session], self._are_scripts = world, are_scripts
+        self._world, self._are_scripts = world, are_scripts
 
-    def started(self, session: int, rank: int, pid: int) -> None:
+    def started(self, rank: int, pid: int) -> None:
         """A rank's program runs: looks at what is below it once it was started, as the start needn't wait for that."""
 
         def watch() -> None:
             if tree.read_stat(pid) is not None:
-                self._of(session).watch(rank, pid)
+                self._programs_below.watch(rank, pid)
 
         self._context.loop.call_later(0 if self._are_scripts else UNTIL_LOOKED, watch)
 
-    def _of(self, session: int) -> ProgramsBelow:
-        if session not in self._below:
+    @property
+    def _programs_below(self) -> ProgramsBelow:
+        if self._below is None:
             from musterpoint.core.supervise.programs_below import ProgramsBelow
 
-            loop, world = self._context.loop, self._joint.get(session, 0)
-            self._below[session] = ProgramsBelow(loop, world, lambda: self._found_world(session))
-        return self._below[session]
+            self._below = ProgramsBelow(self._context.loop, self._world, self._found_world)
+        return self._below
 
-    def raised(self, session: int, rank: int, rank_pid: int, pid: int, text: str) -> None:
+    def raised(self, rank: int, rank_pid: int, pid: int, text: str) -> None:
         """A Python below a rank tells of the exception that ends it."""
-        self._of(session).watch(rank, rank_pid)
-        self._of(session).raised(rank, pid, text.partition("\n")[0])
+        self._programs_below.watch(rank, rank_pid)
+        self._programs_below.raised(rank, pid, text.partition("\n")[0])
 
-    def ended(self, session: int, end: RankEnd, well: bool) -> None:
+    def ended(self, end: RankEnd, well: bool) -> None:
         """A rank has ended, ``well`` or not: keeps what failed in its script where that did nothing about it.
 
         ``end``: with what the rank has printed.
         """
-        programs, script = self._below[session].ended(end.rank) if session in self._below else ((), "")
+        programs, script = self._below.ended(end.rank) if self._below is not None else ((), "")
         self._programs += programs
         if not well or not (programs or self._are_scripts):
             return
@@ -102,28 +106,48 @@ class HiddenWork:
         """Whether scripts hid something, also by ``orphans`` that they left: their ranks are not to be judged."""
         return bool(self.warnings) or (self._are_scripts and orphans)
 
-    def _found_world(self, session: int) -> None:
+    def _found_world(self) -> None:
         """Another launcher has made worlds below ranks: says so where they can't be the job's one."""
         from musterpoint.core.diagnosis.hidden_ends import are_separate
 
-        worlds, world = self._below[session].worlds, self._joint[session]
-        if not self.told and are_separate(worlds, world):
-            self.told = self.worlds(session)
+        worlds = self._programs_below.worlds
+        if not self.told and are_separate(worlds, self._world):
+            self.told = self.worlds
             launcher, size, _ranks = min(worlds.items())[1]
-            self._context.record("worlds-apart", launcher=launcher, size=size, world=world)
+            self._context.record("worlds-apart", launcher=launcher, size=size, world=self._world)
             self._context.say(f"warning: {self.told}")
             self.warnings.append(self.told)
 
-    def worlds(self, session: int) -> str:
-        """The worlds of other launchers below a session's ranks, in a sentence; empty: there are none."""
-        found = self._below[session].worlds if session in self._below else {}
-        if not found:
+    @property
+    def worlds(self) -> str:
+        """The worlds of other launchers below the ranks, in a sentence; empty: there are none."""
+        if self._below is None or not self._below.worlds:
             return ""
         from musterpoint.core.diagnosis.hidden_ends import nested_words
 
-        return nested_words(found, self._joint[session], self._context.diagnosis.job.once_per_host)
+        return nested_words(self._below.worlds, self._world, self._context.diagnosis.job.once_per_host)
 
     def close(self) -> None:
         """Ends all looks."""
-        for below in self._below.values():
-            below.close()
+        if self._below is not None:
+            self._below.close()
+
+
+_OF_COMMAND = r"(?!(?i:error|warning|info|note|fatal|failed)\b)[\w./+-]*[a-z][\w./+-]*: \S"
+"""How a command or a shell begins what it complains of: ``mv: cannot stat``, ``run.sh: line 3: no such command``."""
+
+
+def end_since(end: RankEnd, before: tuple[int, int], now: tuple[int, int], failed: Sequence[Failure]) -> RankEnd | None:
+    """The ``end`` by the output since the last launch of ours; None where launches that have ``failed`` may explain it,
+    as that output has no other program's error.
+
+    ``before``, ``now``: the bytes that the rank had written to stderr and stdout then, and has.
+    """
+    from musterpoint.core.diagnosis.program_output import find_error  # 15 ms, for what failed
+
+    new = [count - old for old, count in zip(before, now, strict=True)]
+    tails = [tail[-count:] if count else b"" for tail, count in zip((end.tail, end.stdout_tail), new, strict=True)]
+    errors = [error for tail in tails if tail and (error := find_error(tail, end.status)) and not error.wrapper]
+    if failed and not any(one.kind in ("exception", "fatal") or re.match(_OF_COMMAND, one.text) for one in errors):
+        return None
+    return end._replace(tail=tails[0], stdout_tail=tails[1])

@@ -24,13 +24,11 @@ from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import Broken, LocalEvent
-from musterpoint.core.supervise.host_processes import HostProcesses, number_of
+from musterpoint.core.supervise.host_processes import HostProcesses
+from musterpoint.core.supervise.process_starter import StartedPlan
 
 SAID_BYTES = 4096
 """Bytes of the end of a daemon's output that are sent to the leader."""
-
-_SESSION_BITS = 16
-"""The low bits of a request's number are its session, which has the same number on all hosts."""
 
 REFUSED, CANNOT_EXECUTE, NOT_FOUND = 255, 126, 127
 """Statuses of daemons that never ran, as remote shells give them."""
@@ -66,18 +64,17 @@ class MpiDaemons:
     # -- the leader: agents ask, other hosts answer --
 
     def asked(self, connection: Connection, words: list[str]) -> bool:
-        """Takes ``start SESSION HOST WORD…`` from an agent; False if the line is no such thing."""
-        if len(words) < 4 or words[0] != "start" or number_of(words[1]) >> _SESSION_BITS:
+        """Takes ``start HOST WORD…`` from an agent; False if the line is no such thing."""
+        if len(words) < 3 or words[0] != "start":
             return False
         try:
-            host, *command = (bytes.fromhex(word.strip("-")).decode() for word in words[2:])
+            host, *command = (bytes.fromhex(word.strip("-")).decode() for word in words[1:])
         except ValueError:
             connection.send(_ended(REFUSED, "a word of mpirun's isn't UTF-8"))
             return True
         connection.ignore()
         name = self._name_of(host)
-        self._asked += 1
-        number = self._asked << _SESSION_BITS | int(words[1])
+        number = self._asked = self._asked + 1
         self._requests[number] = _Request(connection, name or host)
         self._context.record("daemon-asked", host=name or host, number=number)
         if not name:
@@ -131,15 +128,14 @@ class MpiDaemons:
             self._start(event, local)
 
     def _start(self, event: StartAsked, local: bool = False) -> None:
-        session = event.number & (1 << _SESSION_BITS) - 1
         if self._processes.is_ending:
             self._tell_ended(event.number, REFUSED, "this host is stopping", local)
-        elif session not in self._processes.sessions:
+        elif (started := self._processes.started) is None:
             self._early.append((event, local))
         else:
-            self._run(session, event, local)
+            self._run(started, event, local)
 
-    def _run(self, session: int, event: StartAsked, local: bool) -> None:
+    def _run(self, started: StartedPlan, event: StartAsked, local: bool) -> None:
         number = event.number
 
         def on_end(status: int, tail: bytes) -> None:
@@ -147,14 +143,14 @@ class MpiDaemons:
             self._tell_ended(number, status, said, local)
 
         try:
-            daemon = read_daemon(event.words, self._processes.sessions[session].plan.daemons)
+            daemon = read_daemon(event.words, started.plan.daemons)
             process = ProcessPlan("launcher", daemon.name, (Argument(daemon.name),))
-            environment = self._processes.environment_for(session, process)
+            environment = self._processes.starter.environment_for(started, process)
             path = find(daemon.name, environment.get("PATH", os.defpath))
             if os.path.realpath(daemon.program) == os.path.realpath(path):
                 process = process._replace(environment=tuple(_settings(daemon.settings, environment)))
             words = (Argument(path), *map(_own_agent, daemon.arguments))
-            self._processes.start_service_or_launcher(session, process._replace(argv=words), on_end)
+            self._processes.start_service_or_launcher(process._replace(argv=words), on_end)
         except NotADaemon as error:
             self._tell_ended(number, CANNOT_EXECUTE, str(error), local)
         except FileNotFoundError as error:

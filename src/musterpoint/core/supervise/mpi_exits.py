@@ -29,7 +29,7 @@ class MpiExits:
         is_ending: Callable[[], bool],
     ) -> None:
         self._context, self._ranks, self._emit, self._refusing = context, ranks, emit, is_ending
-        self._left: dict[int, tuple[Rank, float]] = {}
+        self._left: tuple[Rank, float] | None = None
 
     def ended(self, rank: Rank | None) -> None:
         """A rank has ended with 0. Without MPI_Finalize others may wait for it for ever: its MPI must learn of it."""
@@ -40,7 +40,7 @@ class MpiExits:
         """Lets the stub exit: the MPI sees that the rank has ended."""
         if not self._refusing() and rank.connection is not None:
             self._context.record("rank-left", rank=rank.number)
-            self._left[rank.session] = (rank, self._context.loop.clock())
+            self._left = rank, self._context.loop.clock()
             rank.connection.send("release")
 
     def signalled_by_mpi(self, rank: Rank) -> None:
@@ -52,18 +52,18 @@ class MpiExits:
         """Reports a failure, since no rank has: mpirun would wait for ever."""
         if self._refusing() or not self._ranks.is_expected(rank):
             return
-        left, _ = self._left.get(rank.session, (None, 0.0))
+        left = self._left[0] if self._left is not None else None
         failure_of = ended_by_mpi if left is None else left_without_finalize
         named = left or rank
-        self._emit(Broken(failure_of(named.number, named.local_rank, self._context.diagnosis)))
+        self._emit(Broken(failure_of(named.number, named.key, self._context.diagnosis)))
 
-    def failure_at_end(self, failure: Failure | None, session: int, status: int, hydra: bool) -> Failure | None:
+    def failure_at_end(self, failure: Failure | None, status: int, hydra: bool) -> Failure | None:
         """What the end of mpirun or a daemon of it means; ``failure`` if no rank left before. ``hydra``: its kind."""
-        if session not in self._left:
+        if self._left is None:
             return failure
-        rank, at = self._left[session]
-        if hydra and status == 0 and not self._ranks.running(session):
+        rank, at = self._left
+        if hydra and status == 0 and not self._ranks.are_running:
             return None  # it ends with its last rank; Open MPI's daemons end with the job
         if self._context.loop.clock() - at < BLAMED:
-            return left_without_finalize(rank.number, rank.local_rank, self._context.diagnosis)
+            return left_without_finalize(rank.number, rank.key, self._context.diagnosis)
         return failure

@@ -13,18 +13,7 @@ from musterpoint.base.stop_budget import end_grace
 from musterpoint.core.channel import peers
 from musterpoint.core.supervise import events as ev
 from musterpoint.core.supervise.events import Action, Event
-from musterpoint.core.supervise.state import (
-    RANKS_ENDED,
-    SIGINT,
-    Decision,
-    Rules,
-    State,
-    code_of,
-    first_line,
-    first_lines,
-    session_end_point,
-    session_of_point,
-)
+from musterpoint.core.supervise.state import SIGINT, Decision, Rules, State, code_of, first_line, first_lines
 
 ROOT_CAUSE_SECONDS = 60.0
 """The last resort: longer than a symptom waits for its cause (35 s) and than it takes to notice a lost leader."""
@@ -36,6 +25,8 @@ SERVICE_SECONDS = 0.35
 """What services of the user's own get when the job went well."""
 UNKILLABLE_SECONDS = 5.0
 """After SIGKILL: a process that is stuck in the kernel for longer isn't waited for."""
+LENT_SECONDS = 0.3
+"""What other hosts get beyond the ranks here, at the end of a launch that the job above has told to end."""
 LATE_SECONDS = 2.0
 """What a late host gets beyond its ranks' grace, to report that it is done."""
 
@@ -55,25 +46,15 @@ def _end_grace(state: State, rules: Rules) -> float:
 # -- plans and processes start --
 
 
-def _session_opened(state: State, event: ev.SessionOpened, rules: Rules) -> Decision:
-    number = {event.session}
-    state = state._replace(
-        live=state.live | frozenset(event.keys),
-        foreign=state.foreign | number if event.foreign else state.foreign,
-        mpi=state.mpi | number if event.mpi else state.mpi,
-    )
-    if event.keys:
-        return state, []
-    if event.session:
-        return state, [ev.ReportArrival(session_end_point(event.session))]
-    return _all_ended_here(state, [], rules)
+def _plan_started(state: State, event: ev.PlanStarted, rules: Rules) -> Decision:
+    state = state._replace(live=frozenset(event.keys), foreign=event.foreign, mpi=event.mpi)
+    return (state, []) if event.keys else _all_ended_here(state, [], rules)
 
 
 def _service_or_launcher_started(state: State, event: ev.ServiceOrLauncherStarted, rules: Rules) -> Decision:
-    process = {(event.session, event.name)}
     if event.role == "launcher":
-        return state._replace(launchers=state.launchers | process), []
-    return (state._replace(services=state.services | process), []) if event.users else (state, [])
+        return state._replace(launchers=state.launchers | {event.name}), []
+    return (state._replace(services=state.services | {event.name}), []) if event.users else (state, [])
 
 
 # -- processes end --
@@ -85,7 +66,8 @@ def _rank_ended(state: State, event: ev.RankEnded, rules: Rules) -> Decision:
     if event.failure is not None and state.stopped_by:
         state, actions = _spoilt(state, event.failure)
     elif event.failure is not None:
-        if event.failure.rank is not None:  # a nested launcher that failed started no rank
+        # a launch in the program may have failed before it started ranks, or on another host
+        if event.failure.rank is not None and event.failure.host == rules.host:
             state = state._replace(failed=(*state.failed, event.failure))
         state, actions = _failed_here(state, event.failure, rules)
     elif event.cut_short is not None and state.root_cause is not None:
@@ -93,12 +75,6 @@ def _rank_ended(state: State, event: ev.RankEnded, rules: Rules) -> Decision:
         # the first one itself may have been on its way out
         if (cut_short.host, cut_short.rank) != (first.host, first.rank) and cut_short.says_what(first):
             state = state._replace(failed=(*state.failed, cut_short._replace(code=first.code)))
-    session = event.key[0]
-    if session and not any(key[0] == session for key in state.live):
-        actions.append(ev.ReportArrival(session_end_point(session)))
-        if state.phase == "ending":
-            state = state._replace(released=state.released | {session})
-            actions.append(ev.Release(session, code_of(state, rules)))
     if state.live or state.phase not in ("running", "ending"):
         return state, actions
     if state.failure is not None and _is_kept(state, rules):
@@ -126,16 +102,14 @@ def _spoilt(state: State, failure: Failure) -> Decision:
 
 def _service_or_launcher_ended(state: State, event: ev.ServiceOrLauncherEnded, rules: Rules) -> Decision:
     """The ranks that a launcher started here need it; a service or MPI daemon is needed by other hosts' ranks, too."""
-    process = {(event.session, event.name)}
-    state = state._replace(launchers=state.launchers - process, services=state.services - process)
+    state = state._replace(launchers=state.launchers - {event.name}, services=state.services - {event.name})
     if state.phase == "leaving":
-        if state.services or state.has_own_launcher:
+        if state.services or state.launchers:
             return state, []
         return state._replace(phase="over"), [ev.Finish()]
-    if event.failure is None or event.session in state.released or state.stopped_by:
+    if event.failure is None or state.stopped_by:
         return state, []
-    ranks_left = any(key[0] == event.session for key in state.live)
-    needed = event.vital or (ranks_left and state.phase != "waiting")
+    needed = event.vital or (state.live and state.phase != "waiting")
     if needed and state.phase in ("running", "judging", "waiting"):
         return _failed_here(state, event.failure, rules)
     return state, []
@@ -173,6 +147,11 @@ def _report(failure: Failure) -> list[Action]:
     return [ev.StartTimer(ROOT_CAUSE_SECONDS, ev.RootCauseDue()), ev.ReportFailure(failure)]
 
 
+def _needs_nobody(state: State, rules: Rules) -> bool:
+    """Tells whether the job above a launch has told it to end: that job knows what becomes of other hosts."""
+    return rules.lent and state.interrupted
+
+
 def _broken(state: State, event: ev.Broken, rules: Rules) -> Decision:
     if state.phase in ("running", "judging", "waiting") and not state.stopped_by:
         return _failed_here(state, event.failure, rules)
@@ -180,6 +159,8 @@ def _broken(state: State, event: ev.Broken, rules: Rules) -> Decision:
 
 
 def _peer_lost(state: State, event: peers.PeerLost, rules: Rules) -> Decision:
+    if _needs_nobody(state, rules):
+        return state, []
     if rules.tolerates_lost_peers or state.phase not in ("running", "waiting"):
         return state, [ev.Say(f"warning: {event.host} is lost: {event.why}")]
     return _failed_here(state, lost_host(event.host, event.why, apart_from=event.apart_from), rules)
@@ -236,8 +217,9 @@ def _signal_services(state: State, signal: int, seconds: float) -> list[Action]:
 
 
 def _stop_asked(state: State, event: ev.StopAsked, rules: Rules) -> Decision:
+    again, state = state.interrupted, state._replace(interrupted=True)
     if _is_told(state):
-        if event.signal == SIGINT and not state.killed:
+        if event.signal == SIGINT and again and not state.killed:
             return state._replace(killed=True), [ev.Say("interrupted again: killing what is left"), ev.KillTree()]
         return state, []
     return _stop(state, rules.host, event.signal, [ev.ReportStop(event.signal)], rules)
@@ -304,24 +286,19 @@ def _too_late(live: int, rules: Rules) -> str:
 def _all_ended_here(state: State, actions: list[Action], rules: Rules) -> Decision:
     """All ranks here have ended: reports this host as done and waits for the others."""
     code = code_of(state, rules)
-    if state.stopped_by or (not rules.finish_on_failure and (state.phase == "ending" or code)):
+    if _needs_nobody(state, rules):
+        actions.append(ev.StartTimer(LENT_SECONDS, ev.LeaveDue()))
+    elif state.stopped_by or (not rules.finish_on_failure and (state.phase == "ending" or code)):
         # late hosts get the grace of their ranks, and a moment to report
         actions.append(ev.StartTimer(_end_grace(state, rules) + LATE_SECONDS, ev.LeaveDue()))
-    if not rules.outside:
-        actions.append(ev.ReportArrival(RANKS_ENDED))
     actions.append(ev.ReportDone(code, state.secondary_here))
     return state._replace(phase="waiting"), actions
 
 
-def _arrived(state: State, event: peers.Arrived, rules: Rules) -> Decision:
-    """All hosts have reached a barrier: the end of all ranks of the group, or of a session's ranks."""
-    if event.point == RANKS_ENDED:
-        stops = rules.outside and rules.outside_stops and state.live and state.phase == "running"
-        return _stop_outside(state, rules) if stops else (state, [])
-    session = session_of_point(event.point)
-    if session and session not in state.released:
-        return state._replace(released=state.released | {session}), [ev.Release(session, 0)]
-    return state, []
+def _group_ended(state: State, event: peers.GroupEnded, rules: Rules) -> Decision:
+    """The ranks of the distribution group have ended on all its hosts."""
+    stops = rules.outside and rules.outside_stops and state.live and state.phase == "running"
+    return _stop_outside(state, rules) if stops else (state, [])
 
 
 def _all_done(state: State, event: peers.AllDone, rules: Rules) -> Decision:
@@ -339,12 +316,12 @@ def _all_done(state: State, event: peers.AllDone, rules: Rules) -> Decision:
             actions.append(ev.Say(f"warning: after all ranks had ended well: {first_line(state.failure)}"))
             state = state._replace(failure=None)
     code = code_of(state, rules)
-    if 0 in state.foreign and not code:
-        actions.append(ev.Release(0, 0))
+    if state.foreign and not code:
+        actions.append(ev.Release())
     seconds = _time_to_leave(state, code, rules)
     if not state.signalled:
         actions += _signal_services(state, rules.stop_signal, seconds)
-    if not state.services and (code or not state.has_own_launcher):
+    if not state.services and (code or not state.launchers):
         return state._replace(phase="over"), [*actions, ev.Finish()]
     if not (state.signalled and state.services):
         actions.append(ev.StartTimer(seconds, ev.LeaveDue()))
@@ -355,8 +332,8 @@ def _time_to_leave(state: State, code: int, rules: Rules) -> float:
     """Seconds that launchers and services get when all hosts are done."""
     if code:
         return _end_grace(state, rules)
-    if state.has_own_launcher:
-        return MPI_SECONDS if 0 in state.mpi else LAUNCHER_SECONDS
+    if state.launchers:
+        return MPI_SECONDS if state.mpi else LAUNCHER_SECONDS
     return SERVICE_SECONDS
 
 
@@ -378,7 +355,7 @@ def _peer_back(state: State, event: peers.PeerBack, rules: Rules) -> Decision:
 
 
 _HANDLERS: dict[type[Event], Callable[[State, Any, Rules], Decision]] = {
-    ev.SessionOpened: _session_opened,
+    ev.PlanStarted: _plan_started,
     ev.ServiceOrLauncherStarted: _service_or_launcher_started,
     ev.RankEnded: _rank_ended,
     ev.Raised: _raised,
@@ -390,7 +367,7 @@ _HANDLERS: dict[type[Event], Callable[[State, Any, Rules], Decision]] = {
     ev.StopAsked: _stop_asked,
     peers.StopAll: _stop_all,
     ev.KillDue: _kill_due,
-    peers.Arrived: _arrived,
+    peers.GroupEnded: _group_ended,
     peers.AllDone: _all_done,
     ev.LeaveDue: _leave_due,
     peers.PeerSilent: _peer_silent,

@@ -8,23 +8,20 @@ from typing import Callable, Mapping
 from musterpoint.base import temporary
 from musterpoint.base.python_variables import INSPECT
 from musterpoint.base.records import NamedTuple
-from musterpoint.base.settings import OUTER, SOCKET_TOKEN
-from musterpoint.core.fabric.setting import SEARCH_PATHS
+from musterpoint.base.settings import OUTER, PLANNED, SOCKET_TOKEN
+from musterpoint.core.fabric.setting import FOR_ALL_BELOW
 from musterpoint.core.launch.plan import OWN_PATHS, LaunchPlan, ProcessPlan
-from musterpoint.core.processes.control_socket import Connection, ControlSocket
+from musterpoint.core.processes.control_socket import ControlSocket
 from musterpoint.core.processes.process import CannotStart, Streams, Terminal, spawn
 from musterpoint.core.supervise.context import SupervisorContext
-from musterpoint.core.supervise.handover import PLANNED
 from musterpoint.embedded.programs.registry import Program, Texts
 
 
-class Session(NamedTuple):
-    """One plan that was started here. ``owner``: the launcher that handed it over; None for the job's own plan."""
+class StartedPlan(NamedTuple):
+    """The plan of this host, and the environment from which its processes start."""
 
-    number: int
     plan: LaunchPlan
     environ: Mapping[str, str]
-    owner: Connection | None
 
     @property
     def under_mpi(self) -> bool:
@@ -36,10 +33,6 @@ class Session(NamedTuple):
         """Whether the ranks' program is none of Python's, as far as the plan of this host tells."""
         ranks = [process.words[0] for process in self.plan.processes if process.role == "rank"]
         return bool(ranks) and not any(os.path.basename(word).startswith("python") for word in ranks)
-
-    def pump_name(self, name: str) -> str:
-        """What the pump calls the process ``name`` of this session."""
-        return f"{self.number}.{name}" if self.number else name
 
 
 class ProcessStarter:
@@ -59,36 +52,35 @@ class ProcessStarter:
         """Keeps ``text`` in memory for processes of this user; returns its path."""
         return self._texts.hold(name, text)
 
-    def environment_for(self, session: Session, process: ProcessPlan) -> dict[str, str]:
-        """The environment of a process of a session."""
+    def environment_for(self, started: StartedPlan, process: ProcessPlan) -> dict[str, str]:
+        """The environment of a process of the plan."""
         path = self._texts.path
-        environment = planned_environment(session.plan, process, session.environ, self._control_socket, path)
+        environment = planned_environment(started.plan, process, started.environ, self._control_socket, path)
         inspects = environment.pop(INSPECT, "") if process.role != "rank" and not process.users else ""
         if process.role == "launcher":
-            temporary = self._temporary.path(session.environ)
-            add_for_launcher(environment, session.plan, session.number, path("rank_stub"), temporary)
+            add_for_launcher(environment, started.plan, path("rank_stub"), self._temporary.path(started.environ))
             ranks = process._replace(environment=())  # a daemon's own folders aren't for its ranks
-            hosts = planned_environment(session.plan, ranks, session.environ, self._control_socket, path)
+            hosts = planned_environment(started.plan, ranks, started.environ, self._control_socket, path)
             environment.update({f"MUSTER_USER_{name}": hosts.get(name, "") for name in OWN_PATHS})
             environment.update({f"MUSTER_USER_{INSPECT}": inspects} if inspects else {})
         return environment
 
-    def start(self, session: Session, process: ProcessPlan, alone: bool) -> int:
+    def start(self, started: StartedPlan, process: ProcessPlan, alone: bool) -> int:
         """Starts a process; its pid. ``alone``: it is all that runs here, so that our stdin is its own.
 
         Raises:
             CannotStart: the program couldn't be executed.
         """
-        environment = self.environment_for(session, process)
+        environment = self.environment_for(started, process)
         own_terminal = process.role == "rank" and self._has_terminal(process.rank)
         if own_terminal:
             try:
-                out, err = self.outputs(process.rank, "")
+                out, err = self.outputs(process.rank)
             except OSError as error:
                 raise CannotStart(error, "exec") from None
             stdin = out
         else:
-            out, err = self._pump.open(process.rank, session.pump_name(process.name))
+            out, err = self.outputs(process.rank, "" if process.rank is not None else process.name)
             stdin = 0 if alone else os.open(os.devnull, os.O_RDONLY)
         try:
             pid = spawn(
@@ -98,7 +90,7 @@ class ProcessStarter:
                 Streams(stdin, out, err),
                 foreground=alone and not own_terminal and self._terminal.lend(),
                 own_terminal=own_terminal,
-                cpus=session.plan.cpus_of(process),
+                cpus=started.plan.cpus_of(process),
             )
         finally:
             for fd in {out, err} | ({stdin} if stdin else set()):
@@ -106,21 +98,21 @@ class ProcessStarter:
         self._context.record(f"{process.role}-started", name=process.name, pid=pid, rank=process.rank)
         return pid
 
-    def serve(self, session: Session, process: ProcessPlan, connection: int) -> int:
+    def serve(self, started: StartedPlan, process: ProcessPlan, connection: int) -> int:
         """Starts a service for one caller, with the ``connection`` as its stdin and stdout; its pid.
 
         Raises:
             CannotStart: the program couldn't be executed.
         """
-        out, err = self._pump.open(None, session.pump_name(process.name))
+        out, err = self._pump.open(None, process.name)
         try:
             streams = Streams(connection, connection, err)
-            return spawn(self._words(process), self.environment_for(session, process), process.cwd, streams)
+            return spawn(self._words(process), self.environment_for(started, process), process.cwd, streams)
         finally:
             for fd in {out, err}:
                 os.close(fd)
 
-    def outputs(self, rank: int | None, name: str) -> tuple[int, int]:
+    def outputs(self, rank: int | None, name: str = "") -> tuple[int, int]:
         """New descriptors for a rank's stdout and stderr: pipes of ours, or the terminal that it gets.
 
         Of the terminal nothing comes through us.
@@ -137,13 +129,13 @@ class ProcessStarter:
     def _has_terminal(self, rank: int | None) -> bool:
         return self._context.terminal is not None and rank == self._context.terminal.rank
 
-    def close(self, sessions: list[Session]) -> None:
-        """Removes what was made for the processes of ``sessions``."""
+    def close(self, started: StartedPlan | None) -> None:
+        """Removes what was made for the processes of the plan."""
         self._terminal.take_back()
         self._texts.close()
         self._temporary.close()
-        for folder in {session.plan.temporary for session in sessions if session.plan.temporary}:
-            _remove(folder)
+        if started is not None and started.plan.temporary:
+            _remove(started.plan.temporary)
 
 
 class TemporaryDirectory:
@@ -190,18 +182,17 @@ def planned_environment(
         environment[setting.name] = path(setting.ours) if setting.ours else setting.value
     environment[OUTER] = control_socket.address
     environment[SOCKET_TOKEN] = control_socket.token
-    environment[PLANNED] = ",".join(setting.name for setting in plan.environment if setting.name not in SEARCH_PATHS)
+    environment[PLANNED] = ",".join(setting.name for setting in plan.environment if setting.name not in FOR_ALL_BELOW)
     return environment
 
 
-def add_for_launcher(environment: dict[str, str], plan: LaunchPlan, session: int, stub: str, temporary: str) -> None:
+def add_for_launcher(environment: dict[str, str], plan: LaunchPlan, stub: str, temporary: str) -> None:
     """Adds what a launcher needs to start ranks through ``stub``; the stub restores for ranks what is changed here.
 
     ``temporary``: a directory for its temporary files; empty: its default.
     """
     environment["MUSTER_STUB"] = stub
     environment["MUSTER_SOCKET"] = environment[OUTER]
-    environment["MUSTER_SESSION_NUMBER"] = str(session)
     environment["MUSTER_USER_CWD"] = plan.user_cwd
     environment["MUSTER_USER_PYTHONPATH"] = plan.user_pythonpath
     environment.pop("PYTHONPATH", None)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Callable, Sequence
 from musterpoint.base.failure import MOST_ENDED, Failure, after_others
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.diagnosis.facts import RankEnd
-from musterpoint.core.processes import raised_question, tree
-from musterpoint.core.processes.control_socket import Connection
+from musterpoint.core.processes import tree
+from musterpoint.core.processes.control_socket import Connection, ask_raised
+from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.rest_of_output import LONGEST, RestOfOutput
-from musterpoint.core.processes.shell_front import front_of
 from musterpoint.core.processes.signal_once import SignalOnce, pass_on
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import Key, LocalEvent, Raised, RankEnded
-from musterpoint.core.supervise.hidden_work import HiddenWork
+from musterpoint.core.supervise.hidden_work import HiddenWork, end_since
 from musterpoint.core.supervise.services_and_launchers import ServicesAndLaunchers
 
 if TYPE_CHECKING:
@@ -30,14 +30,27 @@ ABORTED = b"Abort("
 """Printed by an MPI when a program calls ``MPI_Abort``."""
 
 
-class Rank:
-    """``number`` is the global rank. ``pid`` is 0 until the program runs. ``connection`` is its stub's, ``stub`` the
-    stub's pid.
+class LaunchesOf:
+    """Launches of ours in one rank: how they ended, and the bytes that it had ``written`` when the last one did.
 
-    ``name``: distinguishes its output from that of other sessions' ranks. ``orphan_status``: its status if we reaped it
-    because its stub is gone. ``mpi``: an MPI started it, which ``prints_abort`` when the program calls ``MPI_Abort``.
-    ``raised``: the exception that ends it, as it told us itself; ``below``: one of a Python that a shell in its place
-    runs; ``foreseen``: the failure that this will be.
+    ``running``: the pids of those that run; ``owed``: the signal that the rank gets when they have ended.
+    """
+
+    __slots__ = ("ended", "owed", "running", "written")
+
+    def __init__(self) -> None:
+        self.ended: list[Failure | None] = []
+        self.running: set[int] = set()
+        self.written, self.owed = (0, 0), 0
+
+
+class Rank:
+    """``key`` is the local rank, ``number`` the global one. ``pid`` is 0 until the program runs. ``connection`` is its
+    stub's, ``stub`` the stub's pid.
+
+    ``orphan_status``: its status if we reaped it because its stub is gone. ``mpi``: an MPI started it, which
+    ``prints_abort`` when the program calls ``MPI_Abort``. ``raised``: the exception that ends it, as it told us itself;
+    ``below``: one of a Python that a shell in its place runs; ``foreseen``: the failure that this will be.
     """
 
     __slots__ = (
@@ -45,8 +58,8 @@ class Rank:
         "connection",
         "foreseen",
         "key",
+        "launches",
         "mpi",
-        "name",
         "number",
         "orphan_status",
         "pid",
@@ -59,27 +72,19 @@ class Rank:
         self,
         key: Key,
         number: int,
-        name: str = "",
         connection: Connection | None = None,
         stub: int = 0,
         mpi: bool = False,
         prints_abort: bool = False,
     ) -> None:
-        self.key, self.number, self.name = key, number, name
+        self.key, self.number = key, number
         self.pid, self.connection, self.stub, self.mpi = 0, connection, stub, mpi
         self.prints_abort = prints_abort
         self.raised: RaisedFacts | None = None
         self.below: RaisedFacts | None = None
         self.foreseen: Failure | None = None
         self.orphan_status: int | None = None
-
-    @property
-    def session(self) -> int:
-        return self.key[0]
-
-    @property
-    def local_rank(self) -> int:
-        return self.key[1]
+        self.launches = LaunchesOf()
 
     @property
     def still_below(self) -> RaisedFacts | None:
@@ -87,11 +92,18 @@ class Rank:
         return self.below if self.below is not None and tree.read_stat(self.below.pid) is not None else None
 
 
+def written(rank: Rank, pump: Pump) -> tuple[int, int]:
+    """The bytes that a rank has written to stderr and, where separate, to stdout."""
+    pump.still_open(rank.number)  # reads what has come by now
+    totals = [stream.tail.total for stream in pump.streams_of(rank.number)]
+    return (totals[-1], totals[0]) if len(totals) > 1 else (sum(totals), 0)
+
+
 class EndedRank(NamedTuple):
     """A rank whose end isn't told yet: its output is read first.
 
     ``end`` has the facts, and what it had printed by then; None where they aren't needed. ``failed``: it is a failure.
-    ``before``: the ranks of its session that had ended with 0.
+    ``before``: the ranks of this host that had ended with 0.
     """
 
     rank: Rank
@@ -117,8 +129,8 @@ class Ranks:
         self._context, self._pump, self._others, self._emit = context, context.pump, others, emit
         self._oom_before = context.oom_kills()
         self._expected: set[Key] = set()
-        self._worlds: dict[int, int] = {}
-        self._ended_well: dict[int, set[int]] = {}
+        self._world = 1
+        self._ended_well: set[int] = set()
         self._cut_off = False
         self._ranks: dict[Key, Rank] = {}
         self._by_pid: dict[int, Rank] = {}
@@ -131,7 +143,6 @@ class Ranks:
         self._told_to_end_by: float | None = None
         self._last_end = 0.0
         self._orphans_had_time = False
-        self._reported: Failure | None = None
         self.hidden = HiddenWork(context)
 
     def oom_struck(self, status: int | None) -> bool:
@@ -141,10 +152,9 @@ class Ranks:
     # -- which ranks exist --
 
     def expect(self, keys: Sequence[Key], world: int = 1) -> None:
-        """Ranks with these keys, of ``world`` ranks, will come up. Drops what a nested launcher reported before."""
-        self._reported = None
+        """Ranks with these keys, of ``world`` ranks, will come up."""
         self._expected.update(keys)
-        self._worlds.update((session, world) for session, _local in keys)
+        self._world = world
 
     def forget(self, key: Key) -> None:
         """It could not be started; the caller emits its end."""
@@ -154,10 +164,11 @@ class Ranks:
         """Whether this rank is expected and hasn't come up."""
         return key in self._expected and key not in self._ranks
 
-    def unstarted(self, session: int) -> list[Key]:
-        """The ranks of a session whose program doesn't run yet, whoever is to start it."""
+    @property
+    def unstarted(self) -> list[Key]:
+        """The ranks whose program doesn't run yet, whoever is to start it."""
         ranks = self._ranks
-        return sorted(key for key in self._expected if key[0] == session and not (key in ranks and ranks[key].pid))
+        return sorted(key for key in self._expected if not (key in ranks and ranks[key].pid))
 
     def is_expected(self, rank: Rank) -> bool:
         return rank.key in self._expected
@@ -169,46 +180,52 @@ class Ranks:
         """The program was started, by us or by its stub."""
         rank.pid = pid
         self._by_pid[pid] = rank
-        self.hidden.started(rank.session, rank.number, pid)
+        self.hidden.started(rank.number, pid)
 
     @property
     def live(self) -> dict[int, int]:
-        """The pids of ranks that run, by global rank. Those of a launcher that is itself a rank go before it."""
+        """The pids of ranks that run, by global rank."""
         running = [rank for rank in self._ranks.values() if rank.pid and rank.key in self._expected]
         return {rank.number: rank.pid for rank in sorted(running, key=lambda rank: rank.key)}
 
     def local_rank(self, number: int) -> int | None:
         """The local rank of the rank with this global number; None where there is none."""
         rank = self._of_number(number)
-        return None if rank is None else rank.local_rank
+        return None if rank is None else rank.key
 
     def _of_number(self, number: int) -> Rank | None:
         return next((rank for rank in self._ranks.values() if rank.number == number), None)
 
-    def of_key(self, key: Key) -> Rank | None:
-        """The rank with this key; None if it has never come up."""
-        return self._ranks.get(key)
+    def above(self, pid: int) -> Rank | None:
+        """The rank in whose program the process ``pid`` runs, or that it is."""
+        while pid > 1 and pid not in self._by_pid:
+            stat = tree.read_stat(pid)
+            pid = stat.parent if stat is not None else 0
+        return self._by_pid.get(pid)
 
-    def running(self, session: int) -> bool:
-        """Whether ranks of a session haven't ended here."""
-        return any(key[0] == session for key in self._expected)
+    @property
+    def are_running(self) -> bool:
+        """Whether ranks haven't ended here."""
+        return bool(self._expected)
 
-    def untold(self, session: int) -> bool:
-        """Whether the end of ranks of a session isn't told yet."""
-        return self.running(session) or any(ended.rank.session == session for ended in self._ended)
+    @property
+    def are_untold(self) -> bool:
+        """Whether the end of ranks isn't told yet."""
+        return bool(self._expected or self._ended)
 
-    def of_session(self, session: int) -> list[Rank]:
-        """The ranks of a session that have come up so far."""
-        return [rank for rank in self._ranks.values() if rank.session == session]
+    @property
+    def come_up(self) -> dict[Key, Rank]:
+        """The ranks that have come up so far."""
+        return self._ranks
 
     @property
     def cut_off(self) -> bool:
         """Whether a rank of this host has not ended with 0, also one that was told to end: it may have been saving."""
         return self._cut_off or bool(self._expected)
 
-    def pids(self, session: int) -> list[int]:
-        """The pids of a session's programs that run."""
-        return [pid for pid, rank in self._by_pid.items() if rank.session == session]
+    def pids(self) -> list[int]:
+        """The pids of the programs that run."""
+        return [*self._by_pid]
 
     @property
     def stubs(self) -> set[int]:
@@ -270,7 +287,7 @@ class Ranks:
 
     def _tails_of(self, rank: Rank) -> tuple[bytes, bytes]:
         """The ends of what a rank wrote to stderr and, where that is separate, to stdout."""
-        return self._pump.tail(rank.number, rank.name), self._pump.stdout_tail(rank.number, rank.name)
+        return self._pump.tail(rank.number), self._pump.stdout_tail(rank.number)
 
     def ended(self, rank: Rank, status: int | None) -> None:
         """A rank ended. Where its MPI ended its stub because it called ``MPI_Abort``, the code that it gave goes before
@@ -286,13 +303,13 @@ class Ranks:
         status = self._once.status_behind(rank.pid, status) if aborted is None else aborted
         self._cut_off |= status != 0
         oom = not signalled and self.oom_struck(status)
-        first = self._pump.first_output(rank.number, rank.name)
+        first = self._pump.first_output(rank.number)
         self._context.record(
             "rank-ended", rank=rank.number, status=status, signalled=signalled, oom=oom, first_output=first
         )
-        before = frozenset(self._ended_well.get(rank.session, ()))
+        before = frozenset(self._ended_well)
         if status == 0 and not signalled:
-            self._ended_well.setdefault(rank.session, set()).add(rank.number)
+            self._ended_well.add(rank.number)
         quiet = QUIET_STATUSES | {-self._signal, 128 + self._signal, self._signal}
         failed = status != 0 and not (signalled and status in quiet)
         end = None
@@ -300,15 +317,15 @@ class Ranks:
             given_up = rank.mpi and rank.connection is None and aborted is None
             tails = self._tails_of(rank)
             end = RankEnd(
-                rank.number, rank.local_rank, status, time.time(), oom, *tails, rank.mpi, given_up,
+                rank.number, rank.key, status, time.time(), oom, *tails, rank.mpi, given_up,
                 aborted is not None, rank.prints_abort, rank.raised,
             )  # fmt: skip
-        rest = RestOfOutput(self._context.loop, self._pump, rank.number, rank.name, self.settle, self._time_left)
+        rest = RestOfOutput(self._context.loop, self._pump, rank.number, self.settle, self._time_left)
         self._ended.append(EndedRank(rank, end, failed, before, rest))
         self._last_end = self._context.loop.clock()
         self._orphans_had_time = False
         if end is not None and failed and not signalled and not rest.is_over and rank.foreseen is None:
-            failure = self._failure_of(rank.session, end, before)
+            failure = self._failure_of(rank, end, before)
             self._emit(Raised(failure._replace(ending=True, second_hand=True)))  # what is being read may say why
         self.settle()
 
@@ -324,7 +341,7 @@ class Ranks:
             rank = self._by_pid.get(tree.behind_shells(facts.pid, self._by_pid))
             if rank is not None:
                 rank.below = facts  # the shell may go on after it, so that is told only if it is asked
-                self.hidden.raised(rank.session, rank.number, rank.pid, facts.pid, facts.chain[-1].text)
+                self.hidden.raised(rank.number, rank.pid, facts.pid, facts.chain[-1].text)
         elif rank.raised is None and rank.key in self._expected:
             rank.raised = facts
             self._context.record("rank-raised", rank=rank.number)
@@ -338,8 +355,10 @@ class Ranks:
             if rank.still_below is not None:
                 self._will_fail(rank, rank.still_below)
                 continue
+            from musterpoint.core.processes.shell_front import front_of
+
             for pid in front_of(rank.pid).programs:
-                raised_question.ask(pid)
+                ask_raised(pid)
             self._will_fail(rank, None)
 
     def _will_fail(self, rank: Rank, facts: RaisedFacts | None) -> None:
@@ -353,12 +372,12 @@ class Ranks:
         from musterpoint.core.diagnosis.program_failures import ends_with_exception  # as in _failure_of
 
         tails = self._tails_of(rank)
-        end = RankEnd(rank.number, rank.local_rank, 1, at, False, *tails, rank.mpi, raised=facts)
+        end = RankEnd(rank.number, rank.key, 1, at, False, *tails, rank.mpi, raised=facts)
         if facts is None and not ends_with_exception(end, self._context.diagnosis):
             return
         if facts is not None and is_wrapper(facts.chain[-1]):
             return  # a launcher prints how its rank ended only now
-        failure = self._failure_of(rank.session, end, frozenset(self._ended_well.get(rank.session, ())))
+        failure = self._failure_of(rank, end, frozenset(self._ended_well))
         if not failure.is_symptom and failure.host == self._context.host and failure.code == 1:
             rank.foreseen = failure
             self._emit(Raised(failure._replace(ending=True)))
@@ -387,27 +406,27 @@ class Ranks:
         stderr, stdout = self._tails_of(rank)
         return raised_aside(stderr or stdout)
 
-    def reported(self, failure: Failure) -> None:
-        """A nested launcher reported why it is about to end."""
-        self._reported = failure
+    def _failure_of(self, rank: Rank, end: RankEnd, ended: frozenset[int]) -> Failure:
+        """The rank's failure: that of a launch of ours in it, where that ended it; else its own error.
 
-    def _failure_of(self, session: int, end: RankEnd, ended: frozenset[int]) -> Failure:
-        """The rank's failure: what a nested launcher in it reported, if the codes agree; else its own error.
-
-        ``ended``: the ranks of its session that had ended with 0 before.
+        ``ended``: the ranks of this host that had ended with 0 before.
         """
         from musterpoint.core.diagnosis.program_failures import failure_of_rank  # 15 ms, for what failed
 
-        failure = failure_of_rank(end, self._context.diagnosis)
-        reported = None if session else self._reported
-        if reported is not None and reported.code == failure.code:
-            return reported
-        if self._worlds.get(session) == 1:
+        failed = [one for one in rank.launches.ended if one is not None]
+        after = None
+        if rank.launches.ended:
+            after = end_since(end, rank.launches.written, written(rank, self._pump), failed)
+        failure = failure_of_rank(after or end, self._context.diagnosis)
+        cause = next((one for one in reversed(failed) if one.code == failure.code), None)
+        if cause is not None and after is None:
+            return cause
+        if self._world == 1:
             failure = failure._replace(lost_connection=False)  # there is no other rank
         if failure.kind != "peer" or not ended:
             return failure
-        if len(ended) >= self._worlds[session] - 1:
-            return after_others(failure, ended, self._worlds[session])
+        if len(ended) >= self._world - 1:
+            return after_others(failure, ended, self._world)
         return failure._replace(ended=tuple(sorted(ended))[:MOST_ENDED])  # the leader knows of other hosts' ranks
 
     # -- what dead launchers leave behind --
@@ -431,8 +450,8 @@ class Ranks:
                 return
             del self._ended[0]
             rank, well = first.rank, not first.failed and first.rank.key not in self._signalled
-            end = RankEnd(rank.number, rank.local_rank, 1, time.time(), False, *self._tails_of(rank))
-            self.hidden.ended(rank.session, end, well)
+            end = RankEnd(rank.number, rank.key, 1, time.time(), False, *self._tails_of(rank))
+            self.hidden.ended(end, well)
             self._emit(RankEnded(first.rank.key, self._failure_at_end(first), self._cut_short(first)))
 
     def _failure_at_end(self, ended: EndedRank) -> Failure | None:
@@ -441,11 +460,11 @@ class Ranks:
         if end is None:
             return None
         if ended.failed and rank.key not in self._signalled:
-            self._pump.show(rank.number, rank.name)
+            self._pump.show(rank.number)
         tails = self._tails_of(rank)
         if ended.failed:
             whole = end._replace(tail=tails[0], stdout_tail=tails[1])
-            failure = self._failure_of(rank.session, whole, ended.before)
+            failure = self._failure_of(rank, whole, ended.before)
             # one failure, though it was announced before
             return failure if rank.foreseen is None else failure._replace(at=rank.foreseen.at)
         if not (self._stopping and self._orphans_had_time):
@@ -483,7 +502,7 @@ class Ranks:
         for key in sorted(self._expected - self._signalled):
             self._signalled.add(key)
             if key in self._ranks and self._ranks[key].pid:
-                self._once.send(self._ranks[key].pid, signo)
+                self.tell(self._ranks[key], signo)
         for key in sorted(self._expected):
             rank = self._ranks.get(key)
             if rank is None or not rank.pid:
@@ -492,12 +511,29 @@ class Ranks:
             ended.rest.end_within(self._time_left)
         return len(self._signalled)
 
+    def tell(self, rank: Rank, signo: int) -> None:
+        """Signals a rank; launches of ours in it come first.
+
+        Whoever waits for them, and is no shell, hears when they have ended: Python and make end them at Ctrl-C, as if
+        they had heard of that themselves.
+        """
+        from musterpoint.core.processes.shell_front import front_of
+
+        below = rank.launches
+        if below.running and not below.running.issubset(front_of(rank.pid).programs):
+            below.owed = signo
+            for pid in below.running:
+                self._once.send(pid, signo)
+        else:
+            below.owed = 0
+            self._once.send(rank.pid, signo)
+
     def _give_up(self, key: Key, rank: Rank | None) -> None:
         """Gives up a rank that its launcher hasn't started yet; kills the launcher if none of its ranks runs."""
         if rank is not None and rank.connection is not None:
             rank.connection.close()
-        if not any(other.pid for other in self.of_session(key[0])):
-            self._others.kill(key[0], "launcher")
+        if not any(other.pid for other in self._ranks.values()):
+            self._others.kill("launcher")
         self._expected.discard(key)
         self._cut_off = True
         self._emit(RankEnded(key, None))

@@ -12,7 +12,6 @@ from musterpoint.core.processes.signal_once import SignalOnce, pass_on
 class ServiceOrLauncher(NamedTuple):
     """``on_end`` gets the wait status, as ``os.waitstatus_to_exitcode`` gives it, and the end of its output."""
 
-    session: int
     process: ProcessPlan
     pid: int
     on_end: Callable[[int, bytes], None]
@@ -58,14 +57,14 @@ class ServicesAndLaunchers:
             if running.is_users:
                 pass_on(pid, signo)
 
-    def end(self, session: int | None = None) -> int:
+    def end(self) -> int:
         """SIGTERM to services that end by themselves then; the most seconds that one of them may take for it.
 
-        0: there are none. ``session``: only those of this session.
+        0: there are none.
         """
         longest = 0
         for pid, running in self._running.items():
-            if running.process.time_to_end and session in (None, running.session):
+            if running.process.time_to_end:
                 longest = max(longest, running.process.time_to_end)
                 if pid not in self._signalled:
                     self._signalled.add(pid)
@@ -77,8 +76,8 @@ class ServicesAndLaunchers:
         """Whether a service still has its time to end by itself."""
         return any(running.process.time_to_end for running in self._running.values())
 
-    def kill(self, session: int | None = None, role: Role | None = None) -> None:
-        """SIGKILL, to those of one session or role where one is given."""
+    def kill(self, role: Role | None = None) -> None:
+        """SIGKILL, to those of one role where one is given."""
         for pid, running in self._running.items():
-            if session in (None, running.session) and role in (None, running.process.role):
+            if role in (None, running.process.role):
                 tree.send(pid, signal.SIGKILL)

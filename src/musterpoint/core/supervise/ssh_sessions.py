@@ -36,14 +36,13 @@ class SshSessions:
     def __init__(self, context: SupervisorContext, processes: HostProcesses, server: SshServer, door: SshDoor) -> None:
         self._context, self._processes, self._server, self._door = context, processes, server, door
         self._names = {address: name for name, address in server.callers}
-        self._session = 0
         self._begun = 0
         self._descriptors: dict[int, int] = {}
         self._warned: set[str] = set()
 
     def write(self, plan: LaunchPlan, environ: Mapping[str, str]) -> None:
         """Writes the files of server and clients, before anything is started that needs them."""
-        path, control_socket = self._processes.path_of, self._processes.control_socket
+        path, control_socket = self._processes.starter.path_of, self._processes.control_socket
         environment = planned_environment(plan, self._server.process, environ, control_socket, path)
         given = {
             "socket": control_socket.address,
@@ -53,7 +52,7 @@ class SshSessions:
         }
         texts = {
             "{muster:ssh_session}": f"{_interpreter()} {path('ssh_session')}",
-            "{muster:ssh_environment}": self._processes.hold("ssh_environment", json.dumps(given)),
+            "{muster:ssh_environment}": self._processes.starter.hold("ssh_environment", json.dumps(given)),
         }
         os.makedirs(os.path.join(self._server.folder, "bin"), 0o700, exist_ok=True)
         for file in self._server.files:
@@ -68,9 +67,8 @@ class SshSessions:
         with open(os.open(path, flags, 0o700 if file.executable else 0o600), "w", encoding="utf-8") as opened:
             opened.write(text)
 
-    def open(self, session: int) -> None:
-        """Answers callers from now on; ``session`` is that of the job's own plan."""
-        self._session = session
+    def open(self) -> None:
+        """Answers callers from now on."""
         self._door.socket.setblocking(False)
         self._context.loop.watch(self._door.socket.fileno(), READ, self._accept)
 
@@ -92,7 +90,7 @@ class SshSessions:
             return
         connection.setblocking(True)
         try:
-            self._processes.serve(self._session, self._server.process, connection.fileno())
+            self._processes.serve(self._server.process, connection.fileno())
         except CannotStart as error:
             self._warn(f"{self._server.argv[0].text} can't be started for {name}: {error}")
 
@@ -113,7 +111,7 @@ class SshSessions:
         shown = self._context.mask(command[:SHOWN]) or "a shell"
         self._context.record("ssh-session", name=name, command=shown, pid=pid)
         process = self._server.process._replace(name=name, users=True)
-        self._processes.adopt(self._session, process, pid, lambda _status, _tail: self._forget(pid))
+        self._processes.adopt(process, pid, lambda _status, _tail: self._forget(pid))
         self._watch(pid)
         connection.ignore()
         connection.send("go")

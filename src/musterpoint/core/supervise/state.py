@@ -8,7 +8,6 @@ from musterpoint.base.records import NamedTuple
 from musterpoint.core.supervise.events import Action, Key
 
 SIGINT, SIGTERM = 2, 15
-RANKS_ENDED = "ranks-ended"
 SHORTEST_START = 300.0
 """Seconds that what starts ranks gets at least: a launcher may read its packages from a slow file system."""
 
@@ -21,9 +20,6 @@ ended, or it has none; the other hosts' haven't all. ``leaving``: every host is 
 user's own, get a moment to end by themselves. ``over``: nothing more is decided.
 """
 
-ProcessKey = tuple[int, str]
-"""Session and name of a service or launcher."""
-
 
 class Rules(NamedTuple):
     """The settings that the policy uses.
@@ -32,7 +28,8 @@ class Rules(NamedTuple):
     a stopped job. ``finish_on_failure`` is ``--on-failure finish``. ``outside`` says that this host is outside the
     distribution group, ``outside_stops`` that its program is stopped when the group is done. ``tolerates_lost_peers``
     is the plan's. ``stall_timeout`` is seconds (None: never), ``stall_ends`` ``--on-stall end``. ``start_timeout`` is
-    seconds in which others have to start this host's ranks.
+    seconds in which others have to start this host's ranks. ``lent``: this is a launch in another job's program, which
+    tells all hosts of a stop.
     """
 
     host: str
@@ -46,27 +43,28 @@ class Rules(NamedTuple):
     stall_timeout: float | None = None
     stall_ends: bool = True
     start_timeout: float = 900.0
+    lent: bool = False
 
 
 class State(NamedTuple):
     """What has happened so far.
 
-    ``live`` are the ranks that haven't ended; ``foreign`` the sessions whose ranks a launcher starts, ``mpi`` those of
-    them where that is an MPI, ``released`` those whose stubs may exit. ``launchers`` run beside the ranks, and so do
-    ``services`` of the user's own (others aren't waited for). ``failure`` is what this host has reported,
+    ``live`` are the ranks that haven't ended; ``foreign`` says that a launcher starts them, ``mpi`` that this is an
+    MPI. ``launchers`` run beside the ranks, and so do ``services`` of the user's own (others aren't waited for), both
+    by their names. ``failure`` is what this host has reported,
     ``root_cause`` what the leader announced. ``failed`` are the failures of ranks here; ``counted`` is what the leader
     knows of all hosts' beside the root cause. ``spoilt``: a failure here while the ranks were stopping.
-    ``stopped_by`` is the host where ``stop_signal`` came. ``signalled`` says that the ranks and services here were
-    asked to end, ``killed`` that all was killed.
+    ``stopped_by`` is the host where ``stop_signal`` came, ``interrupted`` that a signal to stop came to this host
+    since its ranks were told to end, or told them. ``signalled`` says that the ranks and services here were asked to
+    end, ``killed`` that all was killed.
     """
 
     phase: Phase = "running"
     live: frozenset[Key] = frozenset()
-    foreign: frozenset[int] = frozenset()
-    mpi: frozenset[int] = frozenset()
-    released: frozenset[int] = frozenset()
-    launchers: frozenset[ProcessKey] = frozenset()
-    services: frozenset[ProcessKey] = frozenset()
+    foreign: bool = False
+    mpi: bool = False
+    launchers: frozenset[str] = frozenset()
+    services: frozenset[str] = frozenset()
     failure: Failure | None = None
     root_cause: Failure | None = None
     failed: tuple[Failure, ...] = ()
@@ -74,6 +72,7 @@ class State(NamedTuple):
     spoilt: Failure | None = None
     stopped_by: str = ""
     stop_signal: int = 0
+    interrupted: bool = False
     signalled: bool = False
     killed: bool = False
 
@@ -87,11 +86,6 @@ class State(NamedTuple):
     def secondary(self) -> Secondary:
         """All failures known beside the root cause."""
         return max(self.counted, self.secondary_here, key=lambda tally: tally.total)
-
-    @property
-    def has_own_launcher(self) -> bool:
-        """Whether a launcher of the job's own plan runs."""
-        return any(session == 0 for session, _name in self.launchers)
 
 
 class Outcome(NamedTuple):
@@ -137,14 +131,3 @@ def first_lines(failure: Failure) -> str:
     what, _, rest = failure.reason.removeprefix("muster: ").partition("\n")
     who = rest.partition("\n")[0]
     return f"{what}; {who}" if who.startswith(("rank ", "the program of ")) else what
-
-
-def session_end_point(session: int) -> str:
-    """The barrier at the end of a handed-over session's ranks."""
-    return f"session-{session}-ended"
-
-
-def session_of_point(point: str) -> int:
-    """The session whose end the barrier ``point`` is; 0 for other barriers."""
-    number = point.removeprefix("session-").removesuffix("-ended")
-    return int(number) if number.isdecimal() else 0

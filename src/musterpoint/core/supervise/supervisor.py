@@ -9,7 +9,7 @@ from musterpoint.base.failure import Failure, numbers
 from musterpoint.base.loop import Timer
 from musterpoint.core.channel.peers import (
     AllDone,
-    Arrived,
+    GroupEnded,
     JobFailed,
     PeerBack,
     PeerEvent,
@@ -21,16 +21,14 @@ from musterpoint.core.channel.peers import (
     StartEnded,
     StopAll,
 )
-from musterpoint.core.channel.topics import barriers
 from musterpoint.core.channel.topics.raised_ranks import RaisedAsked
-from musterpoint.core.diagnosis.failures import cannot_start, failure_of_nested_launcher, signal_name
+from musterpoint.core.diagnosis.failures import cannot_start, signal_name
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.processes.received_signals import PASSED_ON, STOPPING
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.core.supervise import events as ev
-from musterpoint.core.supervise import handover
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import Action, Event
 from musterpoint.core.supervise.host_processes import HostProcesses
@@ -58,13 +56,12 @@ MOST_NAMED = 3
 class Supervisor:
     """Runs one job on this host.
 
-    ``roster``: all hosts; a nested launcher gets it, too. Everything happens in the thread that calls :meth:`run`, but
-    for the pump. ``first_stop``: host and signal of a stop, also of one that came when a failure was ending the job.
+    Everything happens in the thread that calls :meth:`run`, but for the pump. ``first_stop``: host and signal of a
+    stop, also of one that came when a failure was ending the job.
     """
 
     def __init__(self, context: SupervisorContext, rules: Rules, peers: Peers, roster: Roster) -> None:
         self._context, self._rules, self._peers, self._roster = context, rules, peers, roster
-        self._has_offered = False
         self._loop, self._pump = context.loop, context.pump
         self._state = State()
         self._stopped_at: float | None = None
@@ -131,8 +128,8 @@ class Supervisor:
         """Prints what ended the job after a launcher's own complaint, or after what ranks said of a stop, so that the
         log ends with the reason.
         """
-        for warning in self._processes.hidden.warnings:
-            if warning != self._processes.hidden.told:
+        for warning in self._processes.ranks.hidden.warnings:
+            if warning != self._processes.ranks.hidden.told:
                 self._context.say(f"warning: {warning}")
         if outcome.failure is not None and self._pump.launcher_last:
             self._context.say(f"what ended the job: {first_line(outcome.failure)}")
@@ -141,16 +138,16 @@ class Supervisor:
             where = "" if outcome.stopped_by in ("", host) else f" on {outcome.stopped_by}"
             self._context.say(f"the job was stopped by {by}{where}, exit code {outcome.code}")
 
-    def _start(self, plan: LaunchPlan, environ: Mapping[str, str], owner: Connection | None = None) -> None:
+    def _start(self, plan: LaunchPlan, environ: Mapping[str, str]) -> None:
         if plan.ssh is not None and self._context.ssh is not None:
             from musterpoint.core.supervise.ssh_sessions import SshSessions
 
             self._ssh = SshSessions(self._context, self._processes, plan.ssh, self._context.ssh)
             self._ssh.write(plan, environ)
-        number = self._processes.start(plan, environ, owner)
-        self._watchers.open("session", number)
-        if plan.ssh is not None and self._ssh is not None:
-            self._ssh.open(number)
+        self._processes.start(plan, environ)
+        self._watchers.open("planned")
+        if self._ssh is not None:
+            self._ssh.open()
         if self._mpi is not None:
             self._mpi.plan_started()
 
@@ -176,12 +173,13 @@ class Supervisor:
         if act is not None:
             act(self._daemons, event)
         elif isinstance(event, RaisedAsked):
-            self._processes.tell_who_raised()
+            if not self._processes.is_ending:
+                self._processes.ranks.tell_who_raised()
         elif not self._watchers.hear(event):
             self.on_event(event)
 
     def _outcome(self, state: State) -> Outcome:
-        code = code_of(state, self._rules)
+        code, hidden = code_of(state, self._rules), self._processes.ranks.hidden
         self._record_silence()
         self._context.record("job-ended", code=code)
         return Outcome(
@@ -191,8 +189,8 @@ class Supervisor:
             secondary=state.secondary,
             stopped_at=self._stopped_at,
             spoilt=state.spoilt,
-            cut_off=self._processes.cut_off,
-            warnings=(*self._processes.hidden.warnings, *self._pump.missing),
+            cut_off=self._processes.ranks.cut_off,
+            warnings=(*hidden.warnings, *hidden.told_by_launches, *self._pump.missing),
         )
 
     def _record_silence(self) -> None:
@@ -230,7 +228,7 @@ class Supervisor:
 
     def _say_who_runs(self) -> None:
         """At a stop: which ranks it finds running here, or for whom this host was waiting."""
-        running = sorted(self._processes.live_ranks)
+        running = sorted(self._processes.ranks.live)
         if running:
             who = "the program" if self._processes.independent else numbers(running)
             self._context.say(f"told to stop: {who} still {'runs' if len(running) == 1 else 'run'} here")
@@ -262,9 +260,9 @@ class Supervisor:
 
     def _end_what_is_left(self) -> None:
         """Ends what is left of the job and waits for it, as it holds memory, devices and ports until it ends."""
-        seconds = self._processes.end_services()
+        seconds = self._processes.others.end()
         if seconds:
-            self._wait_while(lambda: self._processes.services_are_ending, seconds)
+            self._wait_while(lambda: self._processes.others.are_ending, seconds)
         self._processes.dismiss()
         if not self._state.killed:
             self._end_left_running()
@@ -282,7 +280,7 @@ class Supervisor:
             more = [f"{len(left) - MOST_NAMED} more"] if len(left) > MOST_NAMED else []
             self._context.say(f"ending what the program left running: {', '.join(shown + more)}")
             if code_of(self._state, self._rules) == 0 and not self._state.stop_signal:
-                self._processes.hidden.note_left(left)
+                self._processes.ranks.hidden.note_left(left)
             for _ in range(MOST_ROUNDS):
                 if self._processes.end_left_running():
                     self._wait_while(self._left_with_orphans, LEFT_TIME)
@@ -319,53 +317,34 @@ class Supervisor:
         self._processes.reap()
 
     def _take_connection(self, connection: Connection, line: str) -> bool:
-        """Takes connections of mpirun's launch agents, of ssh sessions, and of nested launchers (which ask for the
-        roster, or report why they end).
+        """Takes connections of mpirun's launch agents, of ssh sessions, of ranks that raise, and of launches of ours
+        in the job's program.
         """
         if line.startswith("start "):
             return self._daemons.asked(connection, line.split())
         if line.startswith("ssh ") and self._ssh is not None:
             return self._ssh.asked(connection, line.split())
-        if line.startswith(handover.FAILED):
-            return self._reported(connection, line)
-        if line.startswith(handover.RAISED):
+        if line.startswith(RAISED):
             return self._raised(connection, line)
-        if line.strip() != handover.HELLO or self._processes.is_ending:
-            return False
-        connection.route_to(lambda words, text: self._handed_over(connection, text))
-        roster = self._roster
-        if self._has_offered and len(roster.seats) == 1:  # jobs of one program, side by side; no other host has to know
-            roster = roster._replace(master_port=self._context.another_port())
-        self._has_offered = True
-        connection.send(handover.encode_roster(roster))
-        return True
-
-    def _reported(self, connection: Connection, line: str) -> bool:
-        failure = handover.failure_from(line)
-        self._processes.reported(failure_of_nested_launcher(failure, self._context.diagnosis))
-        connection.ignore()
-        connection.send("heard")
-        return True
+        if line.startswith(LAUNCHES) and not (line.startswith(LAUNCHES[0]) and self._processes.is_ending):
+            return self._processes.take_launch(connection, line)
+        return False
 
     def _raised(self, connection: Connection, line: str) -> bool:
         """A rank is on its way out by an exception."""
         from musterpoint.core.diagnosis.raised_facts import RaisedFacts  # 5 ms, for ranks that fail
 
-        self._processes.has_raised(RaisedFacts.from_line(line))
+        if not self._processes.is_ending:
+            self._processes.ranks.has_raised(RaisedFacts.from_line(line))
         connection.ignore()
         connection.send("heard")
         return True
 
-    def _handed_over(self, connection: Connection, text: str) -> None:
-        plan, environ = handover.plan_from(text)
-        if self._processes.is_ending:
-            connection.close()
-            return
-        connection.ignore()
-        self._context.record("handed-over", launcher=plan.launcher, ranks=plan.local_ranks)
-        self._start(plan, environ, connection)
 
-
+RAISED = "raised "
+"""Begins the line in which a rank tells of the exception that ends it."""
+LAUNCHES = ("launch ", "ended ")
+"""Begin the first lines of a launch of ours: of one that begins, and of one that has come to nothing."""
 LONG_SILENCE = 5.0
 """Seconds without output that the timeline mentions."""
 _TIMELINE_NAMES: dict[type[Event], str] = {
@@ -379,7 +358,7 @@ _TIMELINE_NAMES: dict[type[Event], str] = {
     PeerLost: "peer-lost",
     PeerSilent: "host-silent",
     PeerBack: "host-back",
-    Arrived: "hosts-arrived",
+    GroupEnded: "group-ended",
     AllDone: "all-hosts-done",
 }
 """What ``timeline.json`` calls events: part of that file's format, whatever the classes are called."""
@@ -393,12 +372,11 @@ _FOR_DAEMONS: dict[type[PeerEvent], Callable[[MpiDaemons, Any], None]] = {
 _ACTS: dict[type[Action], Callable[[Supervisor, Any], None]] = {
     ev.ReportFailure: lambda self, action: self._peers.failed(action.failure),
     ev.ReportStop: lambda self, action: self._peers.stopping(action.signal),
-    ev.ReportArrival: lambda self, action: self._peers.topic(barriers.TOPIC).arrive(action.point),
     ev.ReportDone: lambda self, action: self._peers.done(action.code, action.failures),
     ev.SignalRanks: lambda self, action: self._signal_ranks(action),
     ev.StartTimer: lambda self, action: self._start_timer(action),
     ev.KillTree: lambda self, action: self._processes.kill(),
-    ev.Release: lambda self, action: self._processes.release(action.session, action.code),
+    ev.Release: lambda self, action: self._processes.release(),
     ev.Say: lambda self, action: self._context.say(action.text),
     ev.Finish: lambda self, action: self._finish(),
 }

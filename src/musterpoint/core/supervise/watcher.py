@@ -17,8 +17,8 @@ from musterpoint.core.supervise.events import LocalEvent
 from musterpoint.core.supervise.host_processes import HostProcesses
 from musterpoint.core.supervise.state import Rules
 
-Moment = Literal["session", "started", "waiting"]
-"""``session``: the processes of a plan have been started. ``started``: the ranks' output is read. ``waiting``: this
+Moment = Literal["planned", "started", "waiting"]
+"""``planned``: the processes of the plan have been started. ``started``: the ranks' output is read. ``waiting``: this
 host is done, and others aren't.
 """
 UNASKED_SECONDS = 600.0
@@ -56,21 +56,21 @@ class Watcher:
 
 
 class WatcherKind(NamedTuple):
-    """``file``: its module in ``watchers/``. ``when`` it is opened, if ``wanted`` for a session of the attempt.
+    """``file``: its module in ``watchers/``. ``when`` it is opened, if ``wanted`` for the attempt.
     ``hears``: the events of other hosts that are for it. ``after``: the seconds from that moment on in which it has
     nothing to do, so that most jobs never load it.
     """
 
     file: str
     when: Moment
-    wanted: Callable[[Watched, int], bool]
+    wanted: Callable[[Watched], bool]
     hears: tuple[type, ...] = ()
     after: Callable[[Watched], float] = lambda _watched: 0.0
 
 
-def _has_dumps(watched: Watched, session: int) -> bool:
-    plan = watched.processes.sessions[session].plan
-    return not session and any(setting.name == NCCL_DUMPS for setting in plan.environment)
+def _has_dumps(watched: Watched) -> bool:
+    started = watched.processes.started
+    return started is not None and any(setting.name == NCCL_DUMPS for setting in started.plan.environment)
 
 
 def _unasked(watched: Watched) -> float:
@@ -78,12 +78,12 @@ def _unasked(watched: Watched) -> float:
 
 
 KINDS = (
-    WatcherKind("starts", "session", lambda watched, session: bool(watched.processes.unstarted(session))),
-    WatcherKind("flight_dumps", "session", _has_dumps),
+    WatcherKind("starts", "planned", lambda watched: bool(watched.processes.unstarted)),
+    WatcherKind("flight_dumps", "planned", _has_dumps),
     WatcherKind(
-        "stalls", "started", lambda watched, _: not watched.rules.outside, (LookAsked, AllLooked, Stalled), _unasked
+        "stalls", "started", lambda watched: not watched.rules.outside, (LookAsked, AllLooked, Stalled), _unasked
     ),
-    WatcherKind("waiting", "waiting", lambda watched, _: len(watched.roster.seats) > 1, (StillRunning,)),
+    WatcherKind("waiting", "waiting", lambda watched: len(watched.roster.seats) > 1, (StillRunning,)),
 )
 
 
@@ -95,20 +95,20 @@ class Watchers:
         self._open: list[tuple[WatcherKind, Watcher]] = []
         self._later: list[tuple[WatcherKind, Timer]] = []
 
-    def open(self, moment: Moment, session: int = 0) -> None:
+    def open(self, moment: Moment) -> None:
         """Opens those whose moment has come and that are wanted."""
         for kind in KINDS:
-            if kind.when == moment and kind.wanted(self._watched, session):
+            if kind.when == moment and kind.wanted(self._watched):
                 seconds = kind.after(self._watched)
                 if seconds:
-                    later = self._watched.context.loop.call_later(seconds, partial(self._begin, kind, session))
+                    later = self._watched.context.loop.call_later(seconds, partial(self._begin, kind))
                     self._later.append((kind, later))
                 else:
-                    self._begin(kind, session)
+                    self._begin(kind)
 
-    def _begin(self, kind: WatcherKind, session: int) -> None:
+    def _begin(self, kind: WatcherKind) -> None:
         module = import_module(f"musterpoint.core.supervise.watchers.{kind.file}")
-        self._open.append((kind, module.watch(self._watched, session)))
+        self._open.append((kind, module.watch(self._watched)))
 
     def hear(self, event: Any) -> bool:
         """Whether ``event`` is for watchers; those that are open and hear it have it."""

@@ -5,7 +5,7 @@ words to this host's supervisor, which passes them on over the channel. Words ar
 needs quoting; an empty one is ``-``. The protocol is lines over a unix socket:
 
     agent:       TOKEN                  (of the job: nothing else is read before it)
-    agent:       start SESSION HOST WORD…
+    agent:       start HOST WORD…
     supervisor:  started                (the daemon runs)
     supervisor:  ended STATUS TEXT      (it ended, or could not be started; TEXT is the end of what it wrote)
 
@@ -89,13 +89,12 @@ def main() -> None:
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())  # mpirun's threads may block what ends this
     host, words = split(sys.argv[1:])
     stays = os.environ.get("MUSTER_AGENT_STAYS") == "1"
-    session = os.environ.get("MUSTER_SESSION_NUMBER", "0")
     sock = connect()
     text = " ".join(os.fsencode(word).hex() or "-" for word in (host, *words))
     received = b""
     try:
         token = os.environ.get("MUSTER_SOCKET_TOKEN", "")
-        sock.sendall(f"{token}\nstart {session} {text}\n".encode())
+        sock.sendall(f"{token}\nstart {text}\n".encode())
         while data := sock.recv(65536):
             received += data
             *lines, received = received.split(b"\n")

@@ -55,9 +55,8 @@ def connect(rank: str, local: str, world: str) -> _socket.socket:
     os.set_inheritable(sock.fileno(), False)
     address = os.environ["MUSTER_SOCKET"]
     sock.connect("\0" + address[1:] if address.startswith("@") else address)
-    session = os.environ.get("MUSTER_SESSION_NUMBER", "0")
     token = os.environ.get("MUSTER_SOCKET_TOKEN", "")
-    sock.send(f"{token}\nrank {rank} {local} {world} {os.getpid()} {session}\n".encode())
+    sock.send(f"{token}\nrank {rank} {local} {world} {os.getpid()}\n".encode())
     return sock
 
 
@@ -93,7 +92,6 @@ OURS = (
     "MUSTER_STUB",
     "MUSTER_EXPAND",
     "MUSTER_SOCKET",
-    "MUSTER_SESSION_NUMBER",
     "MUSTER_AGENT_STAYS",
     "MUSTER_LOCAL_RANK_AT",
     "MUSTER_FIRST_RANK",

@@ -74,14 +74,15 @@ def addresses(head: str) -> list[str]:
 
 
 def report(reason: str, host: str) -> None:
-    """Tells the supervisor that it wasn't the user's program that failed, as a launcher without a plan does."""
+    """Tells the supervisor that it wasn't the user's program that failed, as a launch that comes to nothing does."""
     address, token = os.environ.get("MUSTER_OUTER", ""), os.environ.get("MUSTER_SOCKET_TOKEN", "")
-    failure = {"host": host, "code": CANNOT_START, "cause": "muster", "kind": "infra", "reason": reason}
+    failure = {"host": host, "code": CANNOT_START, "cause": "muster", "kind": "infra", "reason": f"muster: {reason}"}
+    ended = json.dumps({"pid": os.getpid(), "failure": failure, "warnings": []})
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(ANSWER_SECONDS)
         try:
             sock.connect("\0" + address[1:] if address.startswith("@") else address)
-            sock.sendall(f"{token}\nfailed {json.dumps(failure)}\n".encode())
+            sock.sendall(f"{token}\nended {ended}\n".encode())
             sock.recv(64)
         except OSError:
             pass  # the exit code and the log say it as well

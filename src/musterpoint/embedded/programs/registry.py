@@ -46,15 +46,6 @@ Program = Literal[
     "ssh_session",
 ]
 PROGRAMS: tuple[Program, ...] = get_args(Program)
-PLANNED: tuple[Program, ...] = (
-    "launch_agent",
-    "tensorflow_server",
-    "horovod_rendezvous",
-    "ray_node",
-    "ray_driver",
-    "xgboost_tracker",
-)
-"""Those that a launch plan may name."""
 _OF_BASE: frozenset[Program] = frozenset({"below", "untrusted"})
 """Modules of ``base`` that programs take along."""
 _TRANSFER: tuple[Program, ...] = ("below", "transfer_s3", "transfer")

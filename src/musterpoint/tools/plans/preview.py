@@ -12,6 +12,8 @@ from musterpoint.base.masking import Masker
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel.names import read_hosts
 from musterpoint.core.code.interpreter import user_environment
+from musterpoint.core.code.unwrap import ReadLine, unwrapped
+from musterpoint.core.code.workspace import Code
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job import platforms
 from musterpoint.core.job.model import InstanceGroup, Job
@@ -78,8 +80,10 @@ class Preview(NamedTuple):
         return self.rosters[at], self.plans[at]
 
 
-def preview_request(request: Request) -> Preview:
+def preview_request(request: Request, read: ReadLine | None = None) -> Preview:
     """The plans of this container's job, or of the program that ``request`` names.
+
+    ``read``: reads command lines of ours, for a program that is wholly one.
 
     Raises:
         UsageError: there is no job and no program.
@@ -100,8 +104,23 @@ def preview_request(request: Request) -> Preview:
     job = read_job(watched, options, "", request.program, request.arguments, request.module)
     if job.unnamed is not None and (wrong := job.unnamed.misplaced):
         raise wrong
-    made = preview(views_of(job, options, request.environ), request.typed, request.given)._replace(job=job)
+    view, typed = as_launched(HostView(job, options, request.environ), request.typed, request.given, read)
+    job = view.job
+    made = preview(views_of(*view), typed, request.given)._replace(job=job)
     return made._replace(used=used_variables(job, watched, made.of(job.current_host)[1]))
+
+
+def as_launched(view: HostView, typed: bool, given: Mapping[str, Any], read: ReadLine | None) -> tuple[HostView, bool]:
+    """``view`` with the job of the launch that its program is; and whether a person named the program.
+
+    ``typed``: whether one did where the program is no launch.
+
+    Raises:
+        UsageError: the launch's line is wrong.
+    """
+    code = Code(view.job, view.environ, view.options.python)
+    found = unwrapped(view.job, given, view.environ, code.folder, read)
+    return (view, typed) if found is None else (HostView(found.job, found.options, found.line.environ), True)
 
 
 def used_variables(job: Job, environ: Watched, plan: LaunchPlan) -> tuple[EnvSetting, ...]:

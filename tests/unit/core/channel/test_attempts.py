@@ -10,9 +10,10 @@ from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Loop
 from musterpoint.core.channel import codec, wire
 from musterpoint.core.channel.lone import LoneChannel
-from musterpoint.core.channel.peers import AllDone, Arrived, JobFailed, PeerLost, StopAll
+from musterpoint.core.channel.peers import AllDone, GroupEnded, JobFailed, PeerLost, StopAll
 from musterpoint.core.channel.topics import attempts
 from musterpoint.core.channel.topics.attempts import AllReady, NextAttempt, NoRestart, Ready, SeatChange
+from musterpoint.core.channel.topics.ended_groups import DISTRIBUTION
 
 from ...meeting import SHORT_CUT, all_done, gathered, spoken
 
@@ -67,6 +68,7 @@ def test_what_a_leader_may_not_say_between_attempts(start: Start, end: Any) -> N
 def end_attempt(*hosts: Any) -> None:
     all_done(hosts, 137)
     for host in hosts:
+        assert host.heard(GroupEnded) == [GroupEnded(DISTRIBUTION)]
         host.events.clear()
         host.say("ready", Ready())
 
@@ -77,9 +79,6 @@ def test_a_second_attempt_is_as_new_as_the_first(start: Start) -> None:
         worker.say("failed", KILLED)
         for host in (leader, worker):
             assert host.event(JobFailed).failure == KILLED
-            host.say("arrive", "ranks-ended")
-        for host in (leader, worker):
-            host.event(Arrived)
         end_attempt(leader, worker)
         assert leader.event(AllReady) == AllReady({"algo-1": Ready(), "algo-2": Ready()})
         leader.say("restart", NEXT._replace(number=number))

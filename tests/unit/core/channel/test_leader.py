@@ -12,7 +12,7 @@ from musterpoint.base.failure import Failure, Secondary, lost_host
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.peers import (
     AllDone,
-    Arrived,
+    GroupEnded,
     JobFailed,
     PeerBack,
     PeerLost,
@@ -23,7 +23,7 @@ from musterpoint.core.channel.peers import (
     StopAll,
 )
 
-from ...meeting import EVER, OFFER, SHORT_CUT, SHORT_SILENCE, TIMEOUTS, UNHURRIED, all_done, gathered
+from ...meeting import EVER, OFFER, SHORT_CUT, SHORT_SILENCE, TIMEOUTS, UNHURRIED, Arrived, all_done, gathered
 
 Start = Callable[..., Any]
 BOOM = Failure("algo-3", 7, "user", "user", "ValueError: boom")
@@ -63,12 +63,9 @@ def test_a_job_that_bears_the_loss_goes_on_and_ends(start: Start, cable: Any) ->
     leader, _gone, other = gathered(start, 3, cable, timeouts=SHORT_CUT)
     cable.pull()
     leader.event(PeerLost)
+    all_done((leader, other))
     for host in (leader, other):
-        host.say("arrive", "x")
-        host.say("done", 0)
-    for host in (leader, other):
-        host.event(Arrived)
-        host.event(AllDone)
+        assert [type(event) for event in host.events] == [PeerLost, GroupEnded, AllDone]
 
 
 def test_a_symptom_waits_for_the_fate_of_who_is_cut_off(start: Start, cable: Any) -> None:
@@ -90,14 +87,14 @@ def test_only_the_first_failure_is_announced(start: Start, cable: Any) -> None:
     assert len(verdicts) == 1
     all_done(hosts, 7)
     for host in hosts:
-        assert [type(event) for event in host.events] == [JobFailed, AllDone]
+        assert [type(event) for event in host.events] == [JobFailed, GroupEnded, AllDone]
 
 
 def test_who_is_done_learns_who_still_runs(start: Start, cable: Any) -> None:
     leader, done, other = gathered(start, 3, cable)
     done.say("done", 0)
     for host in (leader, done, other):
-        host.say("arrive", "the leader has heard that by now")
+        host.say("arrive", "heard")
     leader.event(Arrived)
     done.say("ask_running")
     assert done.event(StillRunning) == StillRunning((leader.me, other.me))
@@ -122,7 +119,7 @@ def test_who_was_done_is_not_lost(start: Start, cable: Any) -> None:
     leader, done, other = gathered(start, 3, cable, timeouts=SHORT_CUT)
     done.say("done", 0)
     for host in (leader, done, other):
-        host.say("arrive", "the leader has heard that by now")
+        host.say("arrive", "heard")
     leader.event(Arrived)
     leader.say("done", 0)
     cable.pull()
@@ -217,20 +214,6 @@ def test_what_a_worker_may_not_say_reaches_nobody_and_the_session_goes_on(
         worker.say("start_ended", number, 0)
     leader.wait(lambda: len(leader.heard(StartEnded)) == 2)
     assert {event.host: event.number for event in leader.heard(StartEnded)} == {"algo-2": 2, "algo-3": 3}
-
-
-def test_a_host_cannot_fill_the_others_with_points_once_they_are_through(
-    start: Start, cable: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody is missing there, so all are told at once, however many there are."""
-    monkeypatch.setattr("musterpoint.core.channel.topics.barriers.MOST_EVER", 5)
-    leader, bad, other = gathered(start, 3, cable)
-    leader.say("done", 0)
-    other.say("done", 0)
-    bad.ask(lambda peers: [peers._post(wire.pack("arrive", point=f"p{number}")) for number in range(40)])
-    leader.wait(lambda: any("more than 5 points" in text for text in leader.said))
-    other.wait(lambda: len(other.heard(Arrived)) == 5)
-    leader.wait(lambda: len(leader.heard(Arrived)) == 5)
 
 
 def test_who_falls_silent_alone_is_named(start: Start, cable: Any) -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from musterpoint.base.failure import Failure, Secondary
 from musterpoint.base.loop import Loop
 from musterpoint.core.channel.lone import LoneChannel
-from musterpoint.core.channel.peers import AllDone, Arrived, JobFailed, PeerEvent
+from musterpoint.core.channel.peers import AllDone, GroupEnded, JobFailed, PeerEvent, Stalled
+from musterpoint.core.channel.topics.ended_groups import DISTRIBUTION
 from musterpoint.core.channel.topics.raised_ranks import RaisedAsked
 
 from ...meeting import spoken
@@ -22,13 +23,13 @@ def test_what_a_lone_host_says_comes_back() -> None:
     heard: list[PeerEvent] = []
     peers.listen(heard.append)
     boom, later = (Failure("algo-1", code, "user", "user", "boom") for code in (7, 8))
-    spoken(peers).arrive("ready")
+    spoken(peers).stalled("all wait")
     peers.failed(boom)
     peers.failed(later)
     peers.stopping(15)
     peers.done(7)
     loop.turn(0)
-    assert heard == [Arrived("ready"), JobFailed(boom), AllDone(stopped=True)]
+    assert heard == [Stalled("all wait"), JobFailed(boom), GroupEnded(DISTRIBUTION), AllDone(stopped=True)]
     loop.close()
 
 
@@ -81,20 +82,20 @@ def test_events_wait_for_a_listener_and_never_come_from_within_a_call() -> None:
     loop = Loop()
     peers = LoneChannel(loop)
     heard: list[PeerEvent] = []
-    spoken(peers).arrive("one")
+    spoken(peers).stalled("one")
     loop.turn(0)
     peers.listen(heard.append)
     assert heard == []
     loop.turn(0)
-    assert heard == [Arrived("one")]
+    assert heard == [Stalled("one")]
     peers.done(0)
-    assert heard == [Arrived("one")]
+    assert heard == [Stalled("one")]
     loop.turn(0)
-    assert heard == [Arrived("one"), AllDone()]
+    assert heard == [Stalled("one"), GroupEnded(DISTRIBUTION), AllDone()]
     peers.done(0)
     peers.close()
     loop.turn(0)
-    assert heard == [Arrived("one"), AllDone()]
+    assert heard == [Stalled("one"), GroupEnded(DISTRIBUTION), AllDone()]
     loop.close()
 
 

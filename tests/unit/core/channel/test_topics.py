@@ -10,10 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.core.channel import codec, wire
+from musterpoint.core.channel.peers import GroupEnded
 from musterpoint.core.channel.topic_table import FROM_LEADER, FROM_WORKERS, TOPICS
-from musterpoint.core.channel.topics.barriers import WhoWaits
+from musterpoint.core.channel.topics.ended_groups import DISTRIBUTION, LeadersEndedGroups
 from musterpoint.core.rollcall.hello import Hello
 from musterpoint.core.rollcall.roster import Offer, Roster, Seat
+
+from .sides import FakeSide
 
 MESSAGES = [message for topic in TOPICS for message in (*topic.from_workers, *topic.from_leader)]
 JSON = st.recursive(
@@ -43,32 +46,27 @@ def test_whatever_comes_is_a_message_within_its_bounds_or_refused(message: type[
     assert codec.unpack(message, wire.unpack(codec.pack(found)[wire.HEAD :])) == found
 
 
-GROUP = ["a", "b", "c"]
-STEPS = st.lists(st.tuples(st.sampled_from([*GROUP, "outside"]), st.sampled_from(["x", "y", "through"])), max_size=20)
+HOSTS = ("a", "b", "c", "outside")
+ATTEMPTS = st.lists(st.tuples(st.sets(st.sampled_from("bc")), st.lists(st.sampled_from(HOSTS))), min_size=1, max_size=3)
 
 
-@given(STEPS)
-def test_counting_finds_what_looking_at_all_finds(steps: list[tuple[str, str]]) -> None:
-    points = WhoWaits(GROUP)
-    here: dict[str, set[str]] = {}
-    through: set[str] = set()
-    for host, what in steps:
-        if what == "through":
-            through.add(host)
-            found = points.left(host)
-        else:
-            here.setdefault(what, set()).add(host)
-            found = points.arrive(host, what)
-        expected = [point for point, arrived in here.items() if not set(GROUP) - arrived - through]
-        for point in expected:
-            del here[point]
-        assert sorted(found) == sorted(expected)
-        for one in [*GROUP, "outside"]:
-            assert points.waits(one) == sum(one in arrived for arrived in here.values())
+@given(ATTEMPTS)
+def test_the_last_host_of_a_group_ends_it_in_every_attempt(attempts: list[tuple[set[str], list[str]]]) -> None:
+    """Each attempt: the hosts that are away from its beginning, and who is done or gone then, also twice."""
+    side, ended = FakeSide("a", HOSTS[1:]), GroupEnded(DISTRIBUTION)
+    side.group = frozenset("abc")
+    half = LeadersEndedGroups(side)
+    for away, left in attempts:
+        side.away, side.events, side.sent = frozenset(away), [], []
+        half.begin()
+        for number, host in enumerate(left, 1):
+            half.left(host)
+            assert side.events == [ended] * (away.union(left[:number]) >= side.group)
+            assert side.sent == [("", ended)] * len(side.events)
 
 
 def test_what_hosts_say_has_a_number() -> None:
     """Where this fails, hosts of the version before don't understand it: count ``PROTOCOL`` up, and write both here."""
     forms = sorted((each.__name__, tuple(each._fields)) for each in (*MESSAGES, Hello, Offer, Roster, Seat))
     digest = hashlib.sha256(repr(forms).encode()).hexdigest()[:12]
-    assert (wire.PROTOCOL, digest) == (8, "fe4cbc612056")
+    assert (wire.PROTOCOL, digest) == (9, "cef48e6cc9be")

@@ -12,7 +12,7 @@ from musterpoint.base.failure import Failure, Secondary
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.peers import (
     AllDone,
-    Arrived,
+    GroupEnded,
     JobFailed,
     PeerBack,
     PeerLost,
@@ -21,8 +21,9 @@ from musterpoint.core.channel.peers import (
     StartEnded,
     StopAll,
 )
+from musterpoint.core.channel.topics.ended_groups import MOST_GROUPS
 
-from ...meeting import EVER, SHORT_CUT, SHORT_SILENCE, TIMEOUTS, gathered, spoken
+from ...meeting import EVER, SHORT_CUT, SHORT_SILENCE, TIMEOUTS, Arrived, gathered, spoken
 
 Start = Callable[..., Any]
 BOOM = Failure("algo-2", 7, "user", "user", "ValueError: boom")
@@ -34,14 +35,14 @@ def test_a_connection_that_breaks_is_made_again_and_nothing_is_lost_or_doubled(s
     for round_ in range(5):
         cable.snap()
         for host in (leader, worker):
-            host.say("arrive", f"before {round_}")
+            host.say("arrive", f"before-{round_}")
         cable.snap()
         for host in (worker, leader):
-            host.say("arrive", f"after {round_}")
-    expected = [Arrived(f"{when} {round_}") for round_ in range(5) for when in ("before", "after")]
+            host.say("arrive", f"after-{round_}")
+    expected = [Arrived(f"{when}-{round_}") for round_ in range(5) for when in ("before", "after")]
     for host in (leader, worker):
-        host.wait(lambda host=host: len([e for e in host.events if isinstance(e, Arrived)]) >= 10)
-        assert [event for event in host.events if isinstance(event, Arrived)] == expected
+        host.wait(lambda host=host: len(host.heard(Arrived)) >= 10)
+        assert host.heard(Arrived) == expected
         assert not host.has(PeerLost)
         assert host.has(PeerBack)
 
@@ -217,14 +218,14 @@ def test_what_a_leader_repeats_is_heard_once(start: Start, cable: Any, kind: str
     worker.wait(lambda: len(worker.heard(StopAll, PeerLost, AllDone, JobFailed)) == 1)
 
 
-def test_points_that_a_leader_makes_up_end_with_its_connection(
-    start: Start, cable: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("musterpoint.core.channel.topics.barriers.MOST_EVER", 5)
-    leader, worker = gathered(start, 2, cable)
-    leader.ask(lambda peers: [peers._members["algo-2"].post(wire.pack("arrived", point=f"p{n}")) for n in range(40)])
-    worker.wait(lambda: any("more than 10 points" in text for text in worker.said))
-    worker.wait(lambda: len(worker.heard(Arrived)) == 10)
+@pytest.mark.parametrize(("groups", "most"), [(["x"] * 20, 1), ([f"x{n}" for n in range(20)], MOST_GROUPS)])
+def test_groups_that_a_leader_makes_up_end_with_its_connection(start: Start, groups: list[str], most: int) -> None:
+    leader, worker = gathered(start, 2)
+    leader.ask(lambda peers: [peers._members["algo-2"].post(wire.pack("groupended", group=name)) for name in groups])
+    for host in (leader, worker):
+        host.say("arrive", "behind")
+    worker.event(Arrived)
+    assert len(worker.heard(GroupEnded)) == most
 
 
 @pytest.mark.parametrize("limit", ["_MOST_STARTS", "_MOST_WAITING"])

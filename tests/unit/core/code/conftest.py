@@ -5,14 +5,25 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable, Mapping
 
 import pytest
 
 from musterpoint.base.loop import Loop
+from musterpoint.base.settings import Installer
 from musterpoint.core.code.tools import Output, Tools
+from musterpoint.core.code.workspace import Code, Workspace
+from musterpoint.core.job.model import Job
 
 from ...fixtures import closing_fixture
+
+
+def prepare(
+    job: Job, environ: Mapping[str, str], interpreter: str, tools: Callable[[], Tools] | None = None,
+    installer: Installer = "auto",
+) -> Workspace:  # fmt: skip
+    """The workspace of a job whose code is brought first."""
+    return Code(job, environ, interpreter, tools).workspace(job, interpreter, installer)
 
 
 class Bench:

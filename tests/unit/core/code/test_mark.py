@@ -18,10 +18,10 @@ from musterpoint.core.code import fetch as module
 from musterpoint.core.code.build_locks import folder_of, warnings
 from musterpoint.core.code.mark import Mark, read, remove, write
 from musterpoint.core.code.project import MARK
-from musterpoint.core.code.workspace import Workspace, prepare
+from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.job.model import EntryPoint, Job, Paths
 
-from .conftest import Bench
+from .conftest import Bench, prepare
 
 
 def pack(path: Path, **files: str) -> Path:

@@ -13,10 +13,10 @@ import pytest
 from musterpoint.base.errors import FetchError, UsageError
 from musterpoint.base.settings import CODE_COPY_OF
 from musterpoint.core.code.tools import Tools
-from musterpoint.core.code.workspace import Workspace, prepare
+from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.job.model import EntryPoint, Job, Paths
 
-from .conftest import Bench
+from .conftest import Bench, prepare
 
 ECHO = "import sys, part; print(sys.argv, part.__name__)"
 

@@ -14,7 +14,6 @@ from musterpoint.core.diagnosis.failures import (
     cannot_start,
     daemon_refused,
     failure_of_error,
-    failure_of_nested_launcher,
     unplanned_rank,
     wrong_world,
 )
@@ -147,18 +146,6 @@ def test_a_rank_is_explained_with_its_own_words_and_paths_below_the_code() -> No
     ]
     assert 'File "train.py", line 3, in step' in failure.reason
     assert (failure.cause, failure.code, failure.rank, failure.at) == ("user", 1, 5, 10.0)
-
-
-def test_of_what_a_launcher_in_a_rank_reports_its_words_stand_and_nothing_else() -> None:
-    said = Failure("elsewhere", 64, "host", "oom", "muster: hush isn't a file\non algo-2", rank=9, signal=9, at=1.0)
-    failure = failure_of_nested_launcher(said, HERE)
-    assert failure.reason == "muster: *** isn't a file\non algo-2"
-    assert (failure.host, failure.code, failure.cause, failure.kind) == ("algo-2", 64, "muster", "user")
-    assert (failure.rank, failure.local_rank, failure.signal) == (None, None, None)
-    assert (
-        failure_of_nested_launcher(said._replace(kind="infra", reason="no prefix"), HERE).reason == "muster: no prefix"
-    )
-    assert len(failure_of_nested_launcher(said._replace(reason="é" * 100_000), HERE).reason.encode()) <= 900
 
 
 OSERROR = (

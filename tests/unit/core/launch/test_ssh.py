@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from musterpoint.base.errors import LauncherError
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.ssh import OPEN_NOTE
@@ -71,11 +70,6 @@ def test_other_launchers_have_it_where_it_is_asked_for(ssh: Planner, values: Val
     assert ssh("torchrun", slots_of=slots).ssh is None
     assert ssh("ssh", slots_of={"algo-1": 1}).ssh is None, "a job of one host listens on nothing"
     assert ssh("torchrun", "algo-2", slots_of=slots, outside=("algo-2",), ssh="on").ssh is None
-
-
-def test_below_another_musterpoint_the_job_has_to_have_it(ssh: Planner) -> None:
-    with pytest.raises(LauncherError, match="set MUSTER_SSH=on"):
-        ssh(openssh=None, keys="")
 
 
 @pytest.mark.parametrize(

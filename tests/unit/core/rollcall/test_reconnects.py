@@ -12,14 +12,14 @@ from typing import Any, Callable
 import pytest
 
 from musterpoint.core.channel import wire
-from musterpoint.core.channel.peers import AllDone, Arrived, PeerBack, PeerLost
+from musterpoint.core.channel.peers import AllDone, GroupEnded, PeerBack, PeerLost
 from musterpoint.core.channel.session import Resume
 from musterpoint.core.channel.timeouts import Timeouts
 from musterpoint.core.rollcall.hello import ANOTHER_SECRET, NO_SEAT, Hello
 from musterpoint.core.rollcall.roster import Offer
 
 from ...fixtures import closing_fixture
-from ...meeting import EVER, PATIENCE, TIMEOUTS, all_done, connect, free_port, gathered, replies
+from ...meeting import EVER, PATIENCE, TIMEOUTS, Arrived, all_done, connect, free_port, gathered, replies
 
 SECRET = "an example of a secret"
 SHORT_ASK = TIMEOUTS._replace(sign_of_life=0.5)
@@ -293,15 +293,15 @@ def test_with_a_secret_a_relay_can_cut_and_never_speak(start: Start, relay: Rela
     relay.evil = evil
     for number in range(3):
         for host in hosts:
-            host.say("arrive", f"point {number}")
+            host.say("arrive", f"point-{number}")
     relay.wait(5)
     relay.evil = None
     for host in hosts:
         host.wait(lambda host=host: len(host.heard(Arrived)) >= 3)
-        assert host.heard(Arrived) == [Arrived(f"point {number}") for number in range(3)]
+        assert host.heard(Arrived) == [Arrived(f"point-{number}") for number in range(3)]
     all_done(hosts)
     for host in hosts:
-        assert {type(event) for event in host.events} <= {Arrived, PeerBack, AllDone}
+        assert {type(event) for event in host.events} <= {Arrived, PeerBack, GroupEnded, AllDone}
         assert "internal-error" not in host.moments
 
 

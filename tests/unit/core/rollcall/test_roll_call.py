@@ -11,13 +11,13 @@ import pytest
 from musterpoint.base.errors import RollCallError, UsageError
 from musterpoint.base.loop import Loop
 from musterpoint.base.settings import Settings
-from musterpoint.core.channel.peers import AllDone, Arrived, StopAll
+from musterpoint.core.channel.peers import AllDone, GroupEnded, StopAll
 from musterpoint.core.rollcall.hello import ANOTHER_SECRET, NO_SEAT
 from musterpoint.core.rollcall.roll_call import RollCall, Seams, StoppedEarly
 from musterpoint.core.rollcall.roster import Offer, Participant
 
 from ....ports import unheld
-from ...meeting import EVER, LONG_NOTICE, OFFER, TIMEOUTS, all_done, gathered
+from ...meeting import EVER, LONG_NOTICE, OFFER, TIMEOUTS, Arrived, all_done, gathered
 
 Start = Callable[..., Any]
 SECRET = "an example of a secret"
@@ -81,7 +81,7 @@ def test_five_hosts_from_hello_to_bye(start: Start, secret: str) -> None:
         host.event(AllDone)
     for host in hosts:
         host.leave()
-        assert [type(event) for event in host.events] == [Arrived, AllDone]
+        assert [type(event) for event in host.events] == [Arrived, GroupEnded, AllDone]
 
 
 def test_uneven_hosts_and_hosts_outside_the_group(start: Start) -> None:
@@ -96,9 +96,10 @@ def test_uneven_hosts_and_hosts_outside_the_group(start: Start) -> None:
     ]  # fmt: skip
     assert [(roster.node_rank, roster.first_rank) for roster in rosters] == [(-1, 0), (0, 0), (1, 4)]
     for host in hosts[1:]:
-        host.say("arrive", "ready")
+        host.say("done", 0)
     for host in hosts:
-        host.event(Arrived)
+        host.event(GroupEnded)
+        assert not host.has(AllDone)
 
 
 def test_a_stop_anywhere_is_everybody_elses(start: Start) -> None:

@@ -34,7 +34,6 @@ def test_its_summary_says_what_world_it_is() -> None:
     assert even.summary("torchrun") == "2 hosts are here: launcher torchrun, 8 ranks (4 each)"
     one = even._replace(seats=tuple(seat._replace(slots=int(seat == even.seats[0])) for seat in even.seats))
     assert one.summary("ray") == f"2 hosts are here: launcher ray, 1 rank (1 on {one.seats[0].name})"
-    assert "musterpoint's own on each" in even.summary("script", True, own=True)
     assert ROSTER.summary("ranks") == (
         "2 hosts are here: launcher ranks, 6 ranks (4 on algo-1, 2 on algo-10); 1 more outside the group"
     )

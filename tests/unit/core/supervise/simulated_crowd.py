@@ -225,7 +225,7 @@ class Crowd(Job):
             fixed = {name: (address_of(name),) for name in names[1:]}
         fixed[leader.name] = (LEADER_ADDRESS,)
         self.call = LeaderCall(
-            leader.machine.context(TIMEOUTS), self._names(leader.machine, fixed), first, lambda: 7777,
+            leader.machine.context(TIMEOUTS), self._names(leader.machine, fixed), first, lambda: (7777, 7778),
             listening=lambda _port, _me: cast(Any, self.network.port),
         )  # fmt: skip
         following = leader.loop.turned

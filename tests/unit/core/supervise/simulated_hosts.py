@@ -17,7 +17,7 @@ from musterpoint.core.channel.peers import AllLooked, LookAsked, Report, StopAll
 from musterpoint.core.channel.redial import Membership
 from musterpoint.core.channel.session import HostState, Session, Ticket
 from musterpoint.core.channel.topic_table import TOPICS
-from musterpoint.core.channel.topics import barriers, consultations, quiet_hosts, whole_checkpoints
+from musterpoint.core.channel.topics import consultations, quiet_hosts, whole_checkpoints
 from musterpoint.core.channel.wire import LEADER_LIMIT, MEMBER_LIMIT
 from musterpoint.core.channel.worker import WorkerChannel
 from musterpoint.core.rollcall.admission import Call
@@ -216,10 +216,10 @@ class Host:
 
     def start(self) -> None:
         ranks = self.job.history.hosts[self.index]
-        self.live = {(0, number): rank for number, rank in enumerate(ranks)}
+        self.live = dict(enumerate(ranks))
         self.began = self.job.clock.now
         self.peers.listen(self.on_event)
-        self.on_event(ev.SessionOpened(0, tuple(self.live)))
+        self.on_event(ev.PlanStarted(tuple(self.live)))
         for key, rank in list(self.live.items()):
             self.end_after(rank.after, key, None)
 
@@ -246,7 +246,7 @@ class Host:
         for key, rank in self.live.items():
             if rank.echoes is not None:
                 echo = Failure(
-                    self.name, 1, "user", "peer", f"connection closed by peer {self.name}", key[1], key[1],
+                    self.name, 1, "user", "peer", f"connection closed by peer {self.name}", key, key,
                     at=self.machine.wall(),
                 )  # fmt: skip
                 self.end_after(rank.echoes, key, echo)
@@ -319,7 +319,6 @@ class Host:
 ACTS: dict[type, Callable[[Host, Any], None]] = {
     ev.ReportFailure: lambda host, action: host.peers.failed(action.failure),
     ev.ReportStop: lambda host, action: host.peers.stopping(action.signal),
-    ev.ReportArrival: lambda host, action: host.peers.topic(barriers.TOPIC).arrive(action.point),
     ev.ReportDone: lambda host, action: host.peers.done(action.code, action.failures),
     ev.SignalRanks: lambda host, action: host.signal(action.signal),
     ev.StartTimer: lambda host, action: host.start_timer(action),
@@ -441,7 +440,7 @@ class Job:
             host.name, fault.code, "user", fault.kind, f"error {fault.code} of {host.name}", fault.rank, fault.rank,
             at=host.machine.wall(), second_hand=fault.second_hand,
         )  # fmt: skip
-        host.loop.do(lambda: host.ended((0, fault.rank), failure))
+        host.loop.do(lambda: host.ended(fault.rank, failure))
 
     def breaks(self, host: Host, fault: Breaks) -> None:
         def broken() -> None:

@@ -13,7 +13,7 @@ from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.plan import Argument, LaunchPlan, Meeting, ProcessPlan, program_of_ours
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.supervise import mpi_exits
-from musterpoint.core.supervise.events import RankEnded, ServiceOrLauncherEnded, ServiceOrLauncherStarted, SessionOpened
+from musterpoint.core.supervise.events import PlanStarted, RankEnded, ServiceOrLauncherEnded, ServiceOrLauncherStarted
 from musterpoint.core.supervise.host_processes import HostProcesses
 
 from ...fixtures import closing_fixture
@@ -31,12 +31,15 @@ class Bench(WithProcesses):
         super().__init__()
         self.started: list[str] = []
         context = context_for(self.loop, self.pump, self.record)
-        self.processes = HostProcesses(context, self.events.append, lambda connection, line: False)
+        self.processes = HostProcesses(context, self.events.append, self.take_connection)
         self.processes.start(plan, {"PATH": os.environ.get("PATH", "/bin:/usr/bin")})
 
     def record(self, event: str, /, **facts: Any) -> None:
         if event.endswith("-started") and "name" in facts:
             self.started.append(facts["name"])
+
+    def take_connection(self, connection: Connection, line: str) -> bool:
+        return line.startswith("launch ") and self.processes.take_launch(connection, line)
 
     def say(self, sock: socket.socket, line: str) -> None:
         sock.sendall(line.encode() + b"\n")
@@ -49,7 +52,7 @@ class Bench(WithProcesses):
             os.close(fd)
 
     @property
-    def ends(self) -> list[tuple[tuple[int, int], int]]:
+    def ends(self) -> list[tuple[int, int]]:
         """Keys and codes of the ranks that have ended."""
         ended = [event for event in self.events if isinstance(event, RankEnded)]
         return [(event.key, event.failure.code if event.failure else 0) for event in ended]
@@ -58,9 +61,9 @@ class Bench(WithProcesses):
 bench = closing_fixture(Bench)
 
 
-def test_a_session_says_what_it_will_bring(bench: Bench) -> None:
+def test_a_plan_says_what_it_will_bring(bench: Bench) -> None:
     assert bench.events == [
-        SessionOpened(0, ((0, 0), (0, 1)), foreign=True), ServiceOrLauncherStarted(0, "torchrun", "launcher")
+        PlanStarted((0, 1), foreign=True), ServiceOrLauncherStarted("torchrun", "launcher")
     ]  # fmt: skip
 
 
@@ -68,8 +71,8 @@ def test_stubs_report_their_ranks_ends(bench: Bench) -> None:
     first, second = of_two(bench)
     for sock, status in ((second, 7 << 8), (first, 9)):
         bench.say(sock, f"ended {status}")
-    assert bench.ends == [((0, 1), 7), ((0, 0), 137)]
-    bench.processes.release(0, 7)
+    assert bench.ends == [(1, 7), (0, 137)]
+    bench.processes.release()
     assert first.recv(64) == b"release\n"
 
 
@@ -83,48 +86,48 @@ NO_STUBS = (
 @pytest.mark.parametrize("line", NO_STUBS)
 def test_what_no_stub_says_ends_its_own_connection(bench: Bench, line: str) -> None:
     """The rank is then one whose stub was lost; the other goes on."""
-    first, second = (bench.call(f"rank {rank} {rank} 2 {os.getppid()} 0") for rank in (0, 1))
+    first, second = (bench.call(f"rank {rank} {rank} 2 {os.getppid()}") for rank in (0, 1))
     bench.go(first)
     bench.go(second)
     bench.say(first, line.replace("OURS", str(os.getpid())))
     known = line.split()[:1] == ["launched"]
     if not known:
         assert first.recv(1) == b""
-    assert [key for key, _code in bench.ends] == ([] if known else [(0, 0)])
+    assert [key for key, _code in bench.ends] == ([] if known else [0])
     bench.say(second, f"started {os.getppid()}")
     bench.say(second, f"ended {7 << 8}")
-    assert ((0, 1), 7) in bench.ends
+    assert (1, 7) in bench.ends
 
 
 @pytest.mark.parametrize(
     "line",
-    ["", "rank", "rank 0 0 2 77", "rank 0 0 2 77 0 0", "rank -1 0 2 77 0", "rank 0 x 2 77 0", "rank 0 0 ² 77 0",
-     f"rank 0 0 2 {'9' * 5000} 0", "rank 0 0 2 77 5", "inner 1", "start 0 zz", "GET / HTTP/1.1", "\0"],
+    ["", "rank", "rank 0 0 2", "rank 0 0 2 77 0", "rank -1 0 2 77", "rank 0 x 2 77", "rank 0 0 ² 77",
+     f"rank 0 0 2 {'9' * 5000}", "start 0 zz", "GET / HTTP/1.1", "\0"],
 )  # fmt: skip
 def test_who_says_no_first_line_of_ours_is_sent_away(bench: Bench, line: str) -> None:
     assert bench.call(line).recv(1) == b""
     assert bench.ends == bench.broken == []
-    bench.go(bench.call(f"rank 0 0 2 {os.getppid()} 0"))
+    bench.go(bench.call(f"rank 0 0 2 {os.getppid()}"))
 
 
 def test_another_world_than_planned(bench: Bench) -> None:
-    bench.call("rank 0 0 1 77 0")
+    bench.call("rank 0 0 1 77")
     assert [failure.code for failure in bench.broken] == [72]
     assert "world of 1 rank(s), but 2 were planned" in bench.broken[0].reason
 
 
 def test_a_rank_that_comes_too_late(bench: Bench) -> None:
     bench.processes.is_ending = True
-    assert bench.call("rank 0 0 2 78 0").recv(16) == b""
+    assert bench.call("rank 0 0 2 78").recv(16) == b""
 
 
-UNPLANNED = {"a slot that isn't planned": "rank 1 2 2 77 0", "a slot that is taken": "rank 0 0 2 78 0"}
+UNPLANNED = {"a slot that isn't planned": "rank 1 2 2 77", "a slot that is taken": "rank 0 0 2 78"}
 
 
 @pytest.mark.parametrize("which", UNPLANNED)
 def test_a_rank_that_nobody_planned_here(bench: Bench, which: str) -> None:
     """Its stub is kept waiting, or its launcher would talk of it before we have ended everything."""
-    bench.go(bench.call("rank 0 0 2 77 0"))
+    bench.go(bench.call("rank 0 0 2 77"))
     stub = bench.call(UNPLANNED[which])
     assert [failure.code for failure in bench.broken] == [72]
     assert "on algo-1, where 2 rank(s) were planned" in bench.broken[0].reason
@@ -135,20 +138,20 @@ def test_a_rank_that_nobody_planned_here(bench: Bench, which: str) -> None:
 
 
 def test_a_stub_that_leaves_before_its_program_ran(bench: Bench) -> None:
-    sock = bench.call("rank 0 0 2 77 0")
+    sock = bench.call("rank 0 0 2 77")
     bench.go(sock)
     sock.close()
     bench.turn()
-    assert bench.ends == [((0, 0), 1)]
+    assert bench.ends == [(0, 1)]
 
 
 def test_ranks_that_never_came_are_given_up(bench: Bench) -> None:
     bench.processes.signal_ranks(15, 500.0)
-    assert bench.ends == [((0, 0), 0), ((0, 1), 0)]
+    assert bench.ends == [(0, 0), (1, 0)]
 
 
 def end_of_service(bench: Bench, plan: LaunchPlan) -> ServiceOrLauncherEnded:
-    """Starts ``plan`` as another session and waits for the end of its one process."""
+    """Starts ``plan`` too, and waits for the end of its one process."""
     bench.processes.start(plan, {"PATH": os.environ.get("PATH", "/bin:/usr/bin")})
     while True:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
@@ -173,7 +176,7 @@ EMPTY = PLAN._replace(local_ranks=0, processes=())
 )
 def test_a_service_that_ends(bench: Bench, script: str, users: bool, code: int, words: str) -> None:
     event = end_of_service(bench, EMPTY._replace(processes=(service(script, users),)))
-    assert (event.session, event.name, event.role, event.vital) == (1, "ps 0", "service", True)
+    assert (event.name, event.role, event.vital) == ("ps 0", "service", True)
     assert (event.failure.code if event.failure else 0) == code
     assert words in (event.failure.reason if event.failure else "")
 
@@ -229,7 +232,7 @@ MPI = PLAN._replace(launcher="mpi", under_mpi=True, processes=(PLAN.processes[0]
 
 def of_two(bench: Bench) -> tuple[socket.socket, socket.socket]:
     """The stubs of two running ranks."""
-    first, second = (bench.call(f"rank {rank} {rank} 2 {os.getpid()} 0") for rank in (0, 1))
+    first, second = (bench.call(f"rank {rank} {rank} 2 {os.getpid()}") for rank in (0, 1))
     for sock in (first, second):
         bench.go(sock)
         bench.say(sock, f"started {os.getppid()}")
@@ -287,21 +290,18 @@ WORLD = LaunchPlan(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("handed_over", [False, True])
-def test_a_world_whose_ranks_never_met_is_broken(handed_over: bool) -> None:
-    """Also one that the job's own ranks handed over: those are launchers then, which meet nobody."""
-    first = WORLD._replace(processes=(WORLD.processes[0]._replace(argv=(Argument("sleep"), Argument("600"))),))
-    bench = Bench(first if handed_over else WORLD)
+@pytest.mark.parametrize("launches", [False, True])
+def test_a_world_whose_ranks_never_met_is_broken(launches: bool) -> None:
+    """Not where they are launchers, which meet nobody."""
+    bench = Bench(WORLD)
     try:
-        if handed_over:
-            left, right = socket.socketpair()
-            with left, right:
-                bench.processes.start(WORLD, dict(os.environ), Connection(bench.loop, left, print, print))
+        if launches:
+            bench.call("launch 7")
         while not any(isinstance(event, RankEnded) for event in bench.events):
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
             bench.processes.reap()
-        (broken,) = bench.broken
-        assert (broken.code, bench.events[-1]) == (72, RankEnded((int(handed_over), 0), None))
+        assert [failure.code for failure in bench.broken] == ([] if launches else [72])
+        assert bench.events[-1] == RankEnded(0, None)
         bench.events.clear()
         bench.processes.signal_ranks(9, 500.0)
     finally:

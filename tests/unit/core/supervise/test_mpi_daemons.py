@@ -88,7 +88,7 @@ class Host(WithProcesses):
         self.daemons.plan_started()
 
     def agent(self, host: str, *words: str) -> socket.socket:
-        return self.call("start 0 " + " ".join(word.encode().hex() or "-" for word in (host, *words)))
+        return self.call("start " + " ".join(word.encode().hex() or "-" for word in (host, *words)))
 
     def until(self, what: str) -> tuple[Any, ...]:
         """The first thing of this kind that was said to the other hosts."""
@@ -166,14 +166,10 @@ def test_a_host_that_is_none_of_the_jobs(host: Host) -> None:
 def test_words_that_cannot_be_sent(host: Host) -> None:
     host.open()
     assert said(host.hear(host.agent("algo-2", ""))) == (255, "no words")
-    assert said(host.hear(host.call("start 0 616c676f2d32 ff")))[0] == 255, "no text"
+    assert said(host.hear(host.call("start 616c676f2d32 ff")))[0] == 255, "no text"
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["start", "start 0", "start 0 aa", "start x aa bb", "start 65536 aa bb", f"start {'9' * 5000} aa bb",
-     "stop 0 aa bb"],
-)  # fmt: skip
+@pytest.mark.parametrize("line", ["start", "start aa", "stop aa bb"])
 def test_what_is_no_agent(host: Host, line: str) -> None:
     host.open()
     assert host.call(line).recv(10) == b""
@@ -194,24 +190,24 @@ def test_a_daemon_on_the_leader_itself_is_started_there(host: Host) -> None:
     agent = host.agent("10.77.1.1", "orted", '"a b"')
     assert host.hear(agent) == "started\n"
     assert host.peers.said == []
-    assert ServiceOrLauncherStarted(0, "orted", "launcher") in host.events
+    assert ServiceOrLauncherStarted("orted", "launcher") in host.events
 
 
 # -- every host --
 
 
 def test_a_daemon_is_started_with_the_plans_environment(host: Host) -> None:
-    host.daemon('echo "$@" "$MUSTER_SESSION_NUMBER" ${MUSTER_STUB:+stub}; echo oh >&2; exit 3')
+    host.daemon('echo "$@" ${MUSTER_STUB:+stub}; echo oh >&2; exit 3')
     host.open()
-    host.daemons.start_asked(StartAsked(7 << 16, (" orted", "--daemonize", "-mca", '"$(id)"')))
-    assert host.until("started") == ("started", 7 << 16)
+    host.daemons.start_asked(StartAsked(7, (" orted", "--daemonize", "-mca", '"$(id)"')))
+    assert host.until("started") == ("started", 7)
     _ended, number, status, text = host.until("ended")
-    assert (number, status) == (7 << 16, 3)
-    assert text.splitlines() == ["-mca $(id) 0 stub", "oh"]
+    assert (number, status) == (7, 3)
+    assert text.splitlines() == ["-mca $(id) stub", "oh"]
     ended = [event for event in host.events if isinstance(event, ServiceOrLauncherEnded)]
     assert [(event.name, event.role, event.vital) for event in ended] == [("orted", "launcher", True)]
     host.pump.drain(5)
-    assert "-mca $(id) 0 stub" in host.output
+    assert "-mca $(id) stub" in host.output
 
 
 def test_only_the_end_of_what_it_wrote_travels(host: Host) -> None:
@@ -226,11 +222,10 @@ def test_only_the_end_of_what_it_wrote_travels(host: Host) -> None:
 def test_a_request_that_comes_before_the_plan_waits_for_it(host: Host) -> None:
     host.daemon("exec sleep 600")
     host.daemons.start_asked(StartAsked(1, ("orted",)))
-    host.open(PLAN._replace(daemons=()))
-    assert host.peers.said == [], "that was session 0, and the request is for session 1"
+    assert host.peers.said == []
     host.open()
     assert host.until("started") == ("started", 1)
-    assert ServiceOrLauncherStarted(1, "orted", "launcher") in host.events
+    assert ServiceOrLauncherStarted("orted", "launcher") in host.events
 
 
 def test_a_request_that_comes_after_the_stop_is_refused(host: Host) -> None:
@@ -245,7 +240,7 @@ def test_other_programs_are_refused(host: Host) -> None:
     host.daemon("exec sleep 600", "prted")
     host.open()
     host.daemons.start_asked(StartAsked(0, ("/bin/sh", "-c", "id")))
-    host.daemons.start_asked(StartAsked(1 << 16, ("prted",)))
+    host.daemons.start_asked(StartAsked(1, ("prted",)))
     assert [(said[0], said[2]) for said in host.peers.said] == [("ended", 126), ("ended", 126)]
     assert "'/bin/sh' is not what this job's mpirun starts on other hosts (orted)" in host.peers.said[0][3]
 

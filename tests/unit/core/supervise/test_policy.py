@@ -9,17 +9,17 @@ import pytest
 from musterpoint.base.failure import Failure, Secondary
 from musterpoint.base.stop_budget import FAILURE_GRACE
 from musterpoint.core.channel import peers
+from musterpoint.core.channel.topics.ended_groups import DISTRIBUTION
 from musterpoint.core.supervise import events as ev
 from musterpoint.core.supervise import policy, supervisor
 from musterpoint.core.supervise.policy import LATE_SECONDS, LAUNCHER_SECONDS, MPI_SECONDS, SERVICE_SECONDS, decide
-from musterpoint.core.supervise.state import RANKS_ENDED, Rules, code_of, session_end_point, session_of_point
+from musterpoint.core.supervise.state import Rules, code_of
 from musterpoint.core.supervise.watcher import KINDS
 
 from .history import (
     BOOM,
     FINISH,
     HERE,
-    INNER,
     LAUNCHER,
     MPI0,
     MPI1,
@@ -54,19 +54,18 @@ LOST = peers.PeerLost("algo-2", "killed")
 TERM = ev.StopAsked(15)
 RELEASED = [TORCHRUN2, TORCHRUN, ended(R0), ended(R1), DONE]
 WAITING = [OPEN1, ended(R0)]
-INNER_SERVER_GONE = ev.ServiceOrLauncherEnded(1, "server", "service", LAUNCHER, vital=True)
+GROUP_ENDED = peers.GroupEnded(DISTRIBUTION)
+INT, STOP_ALL = ev.StopAsked(2), peers.StopAll("algo-2", 15)
 
 HISTORIES: History = {
     # what opens a job
     "ranks are alive": ([OPEN2], HERE, "running", []),
     "one of two ranks ends": ([OPEN2, ended(R0)], HERE, "running", []),
-    "a host without ranks is done at once": ([OPEN0], HERE, "waiting", ["ReportArrival", "ReportDone"]),
-    "a handed-over session without ranks here has ended here": (
-        [OPEN1, ev.SessionOpened(1, ())], HERE, "running", ["ReportArrival"]),
+    "a host without ranks is done at once": ([OPEN0], HERE, "waiting", ["ReportDone"]),
     "a peer is silent": ([OPEN1, peers.PeerSilent("algo-2", 15.0)], HERE, "running", []),
     "a peer is back": ([OPEN1, peers.PeerBack("algo-2")], HERE, "running", []),
     # its end: the last rank of a host, the last host, and what takes its leave then
-    "the last rank ends": ([OPEN2, ended(R0), ended(R1)], HERE, "waiting", ["ReportArrival", "ReportDone"]),
+    "the last rank ends": ([OPEN2, ended(R0), ended(R1)], HERE, "waiting", ["ReportDone"]),
     "all hosts done": ([OPEN1, ended(R0), DONE], HERE, "over", ["Finish"]),
     "all hosts done, and we weren't": ([OPEN1, DONE], HERE, "running", []),
     "all hosts done, stubs held": (RELEASED, HERE, "leaving", ["Release", "StartTimer"]),
@@ -78,7 +77,7 @@ HISTORIES: History = {
     "a host where mpirun had no daemon started": ([MPI0, DONE], HERE, "over", ["Release", "Finish"]),
     "ranks end after the root cause": (
         [OPEN2, peers.JobFailed(THEIRS), ended(R0), ended(R1)], HERE, "waiting",
-        ["StartTimer", "ReportArrival", "ReportDone"]),
+        ["StartTimer", "ReportDone"]),
     "launchers aren't waited for after a failure": (
         [TORCHRUN2, TORCHRUN, peers.JobFailed(THEIRS), ended(R0), ended(R1), DONE], HERE, "over", ["Finish"]),
     "a rank outlives its grace": ([OPEN1, peers.JobFailed(THEIRS), ev.KillDue()], HERE, "ending",
@@ -92,16 +91,11 @@ HISTORIES: History = {
     "finish: the last one ends": ([OPEN2, ended(R0, BOOM), ended(R1)], FINISH, "judging",
                                   ["StartTimer", "ReportFailure"]),
     "finish: ours ends after another's failure": (
-        [OPEN1, peers.JobFailed(THEIRS), ended(R0)], FINISH, "waiting", ["ReportArrival", "ReportDone"]),
-    "outside: the group is done": ([OPEN1, peers.Arrived(RANKS_ENDED)], OUTSIDE, "ending",
+        [OPEN1, peers.JobFailed(THEIRS), ended(R0)], FINISH, "waiting", ["ReportDone"]),
+    "outside: the group is done": ([OPEN1, GROUP_ENDED], OUTSIDE, "ending",
                                    ["SignalRanks", "StartTimer"]),
     "outside: signalled and ended": (
-        [OPEN1, peers.Arrived(RANKS_ENDED), ended(R0)], OUTSIDE, "waiting", ["StartTimer", "ReportDone"]),
-    "a handed-over session ends": ([OPEN1, INNER, ended((1, 0))], HERE, "running", ["ReportArrival"]),
-    "a handed-over session ended everywhere": (
-        [OPEN1, INNER, ended((1, 0)), peers.Arrived("session-1-ended")], HERE, "running", ["Release"]),
-    "a handed-over session ends in a stop": (
-        [OPEN1, INNER, ev.StopAsked(15), ended((1, 0))], HERE, "ending", ["ReportArrival", "Release"]),
+        [OPEN1, GROUP_ENDED, ended(R0)], OUTSIDE, "waiting", ["StartTimer", "ReportDone"]),
     # services: those of the user's own are signalled, and have a moment; ours are ended with the rest
     "a user's service is signalled when all hosts are done": (
         [OPEN1, PS, ended(R0), DONE], HERE, "leaving", ["SignalRanks", "StartTimer"]),
@@ -127,7 +121,7 @@ HISTORIES: History = {
         [OPEN2, ended(R0, BOOM), peers.JobFailed(BOOM)], HERE, "ending", ["SignalRanks", "StartTimer"]),
     "the only rank failed": (
         [OPEN1, ended(R0, BOOM), peers.JobFailed(BOOM)], HERE, "waiting",
-        ["StartTimer", "ReportArrival", "ReportDone"]),
+        ["StartTimer", "ReportDone"]),
     "no root cause is announced": (
         [OPEN2, ended(R0, BOOM), ev.RootCauseDue()], HERE, "ending", ["SignalRanks", "StartTimer"]),
     "a late timer for the root cause": (
@@ -158,17 +152,13 @@ HISTORIES: History = {
     "a user's service fails beside ranks": ([OPEN1, PS, PS_FAILED], HERE, "judging", ["StartTimer", "ReportFailure"]),
     "a user's service may end": ([OPEN1, PS, PS_ENDED], HERE, "running", []),
     "a service that was signalled to end": ([OPEN1, PS, ev.StopAsked(15), PS_FAILED], HERE, "ending", []),
-    "a service of a session that ended": (
-        [OPEN1, INNER, ended((1, 0)), peers.Arrived("session-1-ended"), INNER_SERVER_GONE], HERE, "running", []),
-    "a service of a session that lives elsewhere": (
-        [OPEN1, INNER, ended((1, 0)), INNER_SERVER_GONE], HERE, "judging", ["StartTimer", "ReportFailure"]),
     "services are signalled with the ranks": (
         [OPEN1, PS, peers.JobFailed(THEIRS)], HERE, "ending", ["SignalRanks", "StartTimer"]),
     "services are signalled where the ranks have ended": (
         [OPEN1, PS, ended(R0), peers.JobFailed(THEIRS)], HERE, "waiting", ["SignalRanks", "StartTimer"]),
     "services are signalled where the only rank failed": (
         [OPEN1, PS, ended(R0, BOOM), peers.JobFailed(BOOM)], HERE, "waiting",
-        ["SignalRanks", "StartTimer", "ReportArrival", "ReportDone"]),
+        ["SignalRanks", "StartTimer", "ReportDone"]),
     "a wrong world": ([TORCHRUN2, ev.Broken(LAUNCHER)], HERE, "judging", ["StartTimer", "ReportFailure"]),
     "a rank where none was planned": ([OPEN0, ev.Broken(LAUNCHER)], HERE, "waiting", ["ReportFailure"]),
     "a wrong world in a stop": ([TORCHRUN2, ev.StopAsked(15), ev.Broken(LAUNCHER)], HERE, "ending", []),
@@ -178,23 +168,30 @@ HISTORIES: History = {
     "a lost peer": ([OPEN1, LOST], HERE, "judging", ["StartTimer", "ReportFailure"]),
     "a lost peer under script": ([OPEN1, LOST], SCRIPT, "running", []),
     "a lost peer after our end": ([*WAITING, LOST], HERE, "waiting", ["ReportFailure"]),
-    "a handed-over rank fails": (
-        [OPEN1, INNER, ended((1, 0), BOOM), peers.JobFailed(BOOM)], HERE, "ending", ["SignalRanks", "StartTimer"]),
     # stops: asked for here or elsewhere, once or impatiently, before and after other ends
     "SIGTERM here": ([OPEN2, TERM], HERE, "ending", ["ReportStop", "SignalRanks", "StartTimer"]),
     "SIGTERM twice": ([OPEN2, TERM, TERM], HERE, "ending", []),
-    "Ctrl-C twice": ([OPEN2, ev.StopAsked(2), ev.StopAsked(2)], HERE, "ending", ["KillTree"]),
+    "Ctrl-C twice": ([OPEN2, INT, INT], HERE, "ending", ["KillTree"]),
+    "Ctrl-C after another signal": ([OPEN2, TERM, INT], HERE, "ending", ["KillTree"]),
+    "Ctrl-C thrice": ([OPEN2, INT, INT, INT], HERE, "ending", []),
+    "Ctrl-C here and elsewhere": ([OPEN2, STOP_ALL, INT], HERE, "ending", []),
+    "Ctrl-C elsewhere, then twice here": ([OPEN2, STOP_ALL, INT, INT], HERE, "ending", ["KillTree"]),
+    "Ctrl-C when a failure is ending the ranks": ([OPEN2, peers.JobFailed(THEIRS), INT], HERE, "ending", []),
+    "and again": ([OPEN2, peers.JobFailed(THEIRS), INT, INT], HERE, "ending", ["KillTree"]),
+    "Ctrl-C when --outside stop is ending the program": (
+        [OPEN1, GROUP_ENDED, INT], OUTSIDE, "ending", ["ReportStop", "SignalRanks", "StartTimer"]),
+    "and once more": ([OPEN1, GROUP_ENDED, INT, INT], OUTSIDE, "ending", ["KillTree"]),
     "SIGTERM elsewhere": ([OPEN2, peers.StopAll("algo-2", 15)], HERE, "ending", ["SignalRanks", "StartTimer"]),
     "SIGTERM here and elsewhere": ([OPEN2, TERM, peers.StopAll("algo-2", 15)], HERE, "ending", []),
     "SIGTERM while a root cause is awaited": (
         [OPEN2, ended(R0, BOOM), TERM], HERE, "ending", ["ReportStop", "SignalRanks", "StartTimer"]),
     "SIGTERM while a root cause is awaited, all ranks ended": (
-        [OPEN1, ended(R0, BOOM), TERM], HERE, "waiting", ["ReportStop", "StartTimer", "ReportArrival", "ReportDone"]),
+        [OPEN1, ended(R0, BOOM), TERM], HERE, "waiting", ["ReportStop", "StartTimer", "ReportDone"]),
     "SIGTERM when a root cause is known": ([OPEN1, ended(R0), peers.JobFailed(THEIRS), TERM], HERE, "waiting",
                                            ["ReportStop"]),
     "SIGTERM after our ranks ended": ([OPEN1, ended(R0), TERM], HERE, "waiting", ["ReportStop", "StartTimer"]),
     "a stop, then the ranks end": ([OPEN1, TERM, ended(R0)], HERE, "waiting",
-                                   ["StartTimer", "ReportArrival", "ReportDone"]),
+                                   ["StartTimer", "ReportDone"]),
     "a failure during a stop is none": ([OPEN2, TERM, ended(R0, BOOM)], HERE, "ending", []),
     "a root cause that came before a stop": ([OPEN2, TERM, peers.JobFailed(THEIRS)], HERE, "ending", []),
     "services of the user's are signalled where ranks have ended": (
@@ -211,12 +208,12 @@ def test_history(name: str) -> None:
 
 
 def test_what_runs_beside_the_ranks_is_known() -> None:
-    state, _ = play([TORCHRUN2, TORCHRUN, PS, SERVER, ev.ServiceOrLauncherStarted(1, "mpirun", "launcher")])
-    assert state.launchers == {(0, "torchrun"), (1, "mpirun")}
-    assert state.services == {(0, "ps 0")}, "others are ended, not signalled"
-    assert (state.foreign, state.mpi) == ({0}, frozenset())
+    state, _ = play([TORCHRUN2, TORCHRUN, PS, SERVER, ev.ServiceOrLauncherStarted("mpirun", "launcher")])
+    assert state.launchers == {"torchrun", "mpirun"}
+    assert state.services == {"ps 0"}, "others are ended, not signalled"
+    assert (state.foreign, state.mpi) == (True, False)
     state, _ = play([MPI1, ORTED])
-    assert (state.foreign, state.mpi) == ({0}, {0})
+    assert (state.foreign, state.mpi) == (True, True)
 
 
 def test_later_failures_are_counted() -> None:
@@ -224,7 +221,7 @@ def test_later_failures_are_counted() -> None:
     state, _ = play([OPEN2, ended(R0, BOOM), late, peers.JobFailed(THEIRS, secondary=Secondary(0, 1))])
     assert state.root_cause == THEIRS
     assert state.secondary == Secondary(other=2)  # both of ours; the leader knew of one
-    state, _ = decide(state, ended((0, 9)), HERE)
+    state, _ = decide(state, ended(9), HERE)
     for event in (ended(R1), ended(R0), peers.AllDone(Secondary(1, 1, 3))):
         state, _ = decide(state, event, HERE)
     assert state.secondary == Secondary(1, 1, 3)  # what all hosts counted together
@@ -287,13 +284,13 @@ CODES: dict[str, tuple[list[ev.Event], Rules, int]] = {
     "stopped, and then a failure, while the others finish": ([OPEN1, TERM, peers.JobFailed(THEIRS)], FINISH, 143),
     "a failure when all hosts were done": ([OPEN1, ended(R0), ev.Broken(BOOM), DONE], HERE, 0),
     "outside, signalled to end, then stopped": (
-        [OPEN1, peers.Arrived(RANKS_ENDED), peers.StopAll("algo-2", 15), ended(R0), STOPPED], OUTSIDE, 143),
+        [OPEN1, GROUP_ENDED, peers.StopAll("algo-2", 15), ended(R0), STOPPED], OUTSIDE, 143),
     "outside, signalled to end, then a failure": (
-        [OPEN1, peers.Arrived(RANKS_ENDED), ended(R0), peers.JobFailed(THEIRS), DONE], OUTSIDE, 3),
+        [OPEN1, GROUP_ENDED, ended(R0), peers.JobFailed(THEIRS), DONE], OUTSIDE, 3),
     "stopped, other code": ([OPEN1, TERM, ended(R0)], HERE._replace(stop_code=0), 0),
     "interrupted": ([OPEN1, ev.StopAsked(2), ended(R0)], HERE, 130),
     "stop while a root cause is awaited": ([OPEN1, ended(R0, BOOM), TERM, peers.JobFailed(BOOM)], HERE, 7),
-    "outside, signalled to end": ([OPEN1, peers.Arrived(RANKS_ENDED), ended(R0), DONE], OUTSIDE, 0),
+    "outside, signalled to end": ([OPEN1, GROUP_ENDED, ended(R0), DONE], OUTSIDE, 0),
     "a host lost after our end": ([OPEN1, ended(R0), LOST, DONE], HERE, 76),
     "a symptom after our end": ([OPEN1, ended(R0), ev.Broken(SYMPTOM), DONE], HERE, 0),
     "a lost host": ([OPEN1, LOST, ev.RootCauseDue()], HERE, 76),
@@ -305,11 +302,6 @@ def test_code(name: str) -> None:
     history, rules, code = CODES[name]
     state, _ = play(history, rules)
     assert code_of(state, rules) == code
-
-
-def test_a_session_is_known_by_the_point_of_its_end() -> None:
-    assert [session_of_point(session_end_point(number)) for number in (1, 12)] == [1, 12]
-    assert session_of_point(RANKS_ENDED) == 0
 
 
 def test_every_event_has_one_handler() -> None:

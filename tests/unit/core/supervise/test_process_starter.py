@@ -73,16 +73,16 @@ def test_the_plan_comes_on_top_and_the_process_on_top_of_that() -> None:
 
 def test_what_a_launcher_carries() -> None:
     environment = {"PATH": "/bin", "PYTHONPATH": "/code", "TMPDIR": "/scratch", "MUSTER_OUTER": "@control_socket"}
-    add_for_launcher(environment, PLAN._replace(local_rank_at=2), 3, "/proc/1/fd/6", "/scratch/muster-1")
+    add_for_launcher(environment, PLAN._replace(local_rank_at=2), "/proc/1/fd/6", "/scratch/muster-1")
     assert environment == {
         "PATH": "/bin", "TMPDIR": "/scratch/muster-1", "MUSTER_USER_TMPDIR": "/scratch", "MUSTER_STUB": "/proc/1/fd/6",
         "MUSTER_OUTER": "@control_socket",
-        "MUSTER_SOCKET": "@control_socket", "MUSTER_SESSION_NUMBER": "3", "MUSTER_USER_CWD": "/code",
+        "MUSTER_SOCKET": "@control_socket", "MUSTER_USER_CWD": "/code",
         "MUSTER_USER_PYTHONPATH": "/code:/lib", "MUSTER_LOCAL_RANK_AT": "2--local_rank",
     }  # fmt: skip
 
 
 def test_what_is_not_taken_is_not_given_back() -> None:
     environment = {"MUSTER_OUTER": "@control_socket"}
-    add_for_launcher(environment, PLAN, 0, "/proc/1/fd/6", "")
+    add_for_launcher(environment, PLAN, "/proc/1/fd/6", "")
     assert {"TMPDIR", "MUSTER_USER_TMPDIR", "MUSTER_LOCAL_RANK_AT"} & set(environment) == set()

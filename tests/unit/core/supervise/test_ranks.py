@@ -33,15 +33,15 @@ class Slot(Piped):
         self.events: list[LocalEvent] = []
         self.records: list[str] = []
         self.oom = 0
-        context = context_for(self.loop, self.pump, self.record, oom_kills=lambda: self.oom)
+        self.context = context_for(self.loop, self.pump, self.record, oom_kills=lambda: self.oom)
         once = SignalOnce(self.loop)
-        self.ranks = Ranks(context, ServicesAndLaunchers(once), once, self.events.append)
-        self.ranks.expect([(0, 0)])
+        self.ranks = Ranks(self.context, ServicesAndLaunchers(once), once, self.events.append)
+        self.ranks.expect([0])
         self.program = subprocess.Popen(["sleep", "600"])
         self.stdout, err = self.pump.open(0)
         assert err == self.stdout, "one pipe for both, as our own outputs are one"
         connection = Connection.__new__(Connection)
-        self.rank = Rank((0, 0), 0, "", connection, 1, mpi, prints_abort)
+        self.rank = Rank(0, 0, connection, 1, mpi, prints_abort)
         self.ranks.add(self.rank)
         self.ranks.set_pid(self.rank, self.program.pid)
 
@@ -52,12 +52,15 @@ class Slot(Piped):
         os.write(self.stdout, text)
 
     @property
+    def failures(self) -> list[Failure]:
+        """Those of ranks that have ended."""
+        return [event.failure for event in self.events if isinstance(event, RankEnded) and event.failure]
+
+    @property
     def end(self) -> tuple[int, str, str]:
         """Code, class and first line of the failure that the rank's end is; 0 where it has not ended or is none."""
-        failures = [event.failure for event in self.events if isinstance(event, RankEnded)]
-        if not failures or failures[0] is None:
-            return 0, "", ""
-        return failures[0].code, failures[0].kind, failures[0].reason.partition("\n")[0]
+        first = next(iter(self.failures), None)
+        return (first.code, first.kind, first.reason.partition("\n")[0]) if first is not None else (0, "", "")
 
     def close(self) -> None:
         self.program.kill()
@@ -145,8 +148,8 @@ def test_a_rank_outlives_its_stub_with_its_own_code(slot: Slot, line: bytes, sta
 @pytest.mark.parametrize(("world", "kind", "ended"), [(2, "user", ()), (3, "peer", (1,))])
 def test_a_rank_that_the_others_had_left(slot: Slot, world: int, kind: str, ended: tuple[int, ...]) -> None:
     """It is the program's own mistake; where ranks of other hosts may tell of a cause, their leader decides."""
-    slot.ranks.expect([(0, 0), (0, 1)], world)
-    slot.ranks.ended(Rank((0, 1), 1), 0)
+    slot.ranks.expect([0, 1], world)
+    slot.ranks.ended(Rank(1, 1), 0)
     slot.says(
         b'  File "a.py", line 1, in save\nRuntimeError: [gloo/transport/tcp/pair.cc] Connection closed by peer [::1]\n'
     )
@@ -168,7 +171,7 @@ def test_nothing_of_that_counts_in_a_stop(slot: Slot) -> None:
     slot.ranks.lost_stub(slot.rank)
     assert slot.program.wait(500) == -15
     slot.ranks.reaped(slot.program.pid, -15)
-    assert [(event.key, event.failure) for event in slot.events if isinstance(event, RankEnded)] == [((0, 0), None)]
+    assert [(event.key, event.failure) for event in slot.events if isinstance(event, RankEnded)] == [(0, None)]
 
 
 @pytest.mark.parametrize(("stopping", "said"), [(False, "ValueError: boom"), (True, None)])
@@ -194,11 +197,11 @@ def test_a_kernels_kill_is_known_by_its_count(slot: Slot, status: int, code: int
 
 
 def test_who_is_missing(slot: Slot) -> None:
-    slot.ranks.expect([(0, 1), (1, 0)])
-    assert [slot.ranks.is_missing(key) for key in ((0, 0), (0, 1), (0, 2))] == [False, True, False]
-    assert (slot.ranks.of_session(0), slot.ranks.of_session(1)) == ([slot.rank], [])
-    slot.ranks.forget((0, 1))
-    assert not slot.ranks.is_missing((0, 1))
+    slot.ranks.expect([1])
+    assert [slot.ranks.is_missing(key) for key in range(3)] == [False, True, False]
+    assert [*slot.ranks.come_up.values()] == [slot.rank]
+    slot.ranks.forget(1)
+    assert not slot.ranks.is_missing(1)
 
 
 STUBBORN = (
@@ -225,33 +228,6 @@ def test_what_is_left_behind_has_its_time_until_all_is_killed(slot: Slot, killed
             assert rank.poll() is None
         finally:
             rank.kill()
-
-
-INNER = Failure("algo-1", 64, "muster", "user", "muster: there is no such file")
-
-
-@NO_MPI
-@pytest.mark.parametrize(
-    ("session", "status", "reason"),
-    [
-        (0, 64, INNER.reason),
-        (0, 3, "rank 0 (local rank 0) on algo-1, exit code 3"),
-        (1, 64, "rank 0 (local rank 0) on"),
-    ],
-    ids=["as it ended", "otherwise", "a rank that it started"],
-)
-def test_what_a_launcher_in_a_rank_reported_is_how_it_failed(
-    slot: Slot, session: int, status: int, reason: str
-) -> None:
-    slot.ranks.reported(INNER)
-    rank = slot.rank
-    if session:
-        slot.ranks.expect([(session, 0)])
-        rank = Rank((session, 0), 0)
-        slot.ranks.add(rank)
-    slot.ranks.ended(rank, status)
-    assert slot.end[0] == status
-    assert slot.end[2].startswith(reason)
 
 
 @NO_MPI

@@ -27,12 +27,11 @@ class Bench:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.signalled: list[int] = []
 
-    def add(self, name: str, role: str, session: int = 0, users: bool = False, script: str = "exec sleep 600",
-            seconds: int = 0) -> None:  # fmt: skip
+    def add(self, name: str, role: str, users: bool = False, script: str = "exec sleep 600", seconds: int = 0) -> None:
         process = subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE)
         self.processes[name] = process
         plan = ProcessPlan(role, name, (Argument("sh"),), users=users, time_to_end=seconds)
-        self.running.add(ServiceOrLauncher(session, plan, process.pid, lambda status, tail: None))
+        self.running.add(ServiceOrLauncher(plan, process.pid, lambda status, tail: None))
 
     def reads(self, name: str) -> bytes:
         """The next line that it printed."""
@@ -102,15 +101,14 @@ def test_a_signal_that_is_passed_on_may_come_again(bench: Bench) -> None:
         assert bench.reads("ps") == b"got\n"
 
 
-def test_a_session_or_a_role_is_killed_alone(bench: Bench) -> None:
-    bench.add("outer", "service")
-    bench.add("inner", "service", session=1)
-    bench.add("inner launcher", "launcher", session=1)
-    bench.running.kill(1, "service")
-    assert bench.ended("inner") == -9
-    assert bench.untouched("outer") and bench.untouched("inner launcher")
+def test_a_role_is_killed_alone(bench: Bench) -> None:
+    bench.add("server", "service")
+    bench.add("mpirun", "launcher")
+    bench.running.kill("launcher")
+    assert bench.ended("mpirun") == -9
+    assert bench.untouched("server")
     bench.running.kill()
-    assert [bench.ended(name) for name in ("outer", "inner launcher")] == [-9, -9]
+    assert bench.ended("server") == -9
 
 
 def test_who_runs_is_known_by_pid(bench: Bench) -> None:
@@ -123,19 +121,16 @@ def test_who_runs_is_known_by_pid(bench: Bench) -> None:
 
 
 def test_services_that_end_by_themselves_are_asked_to(bench: Bench) -> None:
-    """Once, those of one session or all; the answer is how long the slowest of them may take."""
+    """Once; the answer is how long the slowest of them may take."""
     ends = "trap 'exit 1' TERM; echo; while :; do sleep 0.05; done"
     assert bench.running.end() == 0
-    for name, session, seconds in (("head", 0, 4), ("other", 1, 2), ("server", 0, 0)):
-        bench.add(name, "service", session, script=ends, seconds=seconds)
+    for name, seconds in (("head", 4), ("other", 2), ("server", 0)):
+        bench.add(name, "service", script=ends, seconds=seconds)
         assert bench.reads(name) == b"\n"
-    assert bench.running.end(1) == 2
-    assert bench.ended("other") == 1
-    assert bench.untouched("head")
-    bench.running.ended(bench.processes["other"].pid)
     assert [bench.running.end(), bench.running.end()] == [4, 4]
-    assert bench.ended("head") == 1
+    assert [bench.ended(name) for name in ("head", "other")] == [1, 1]
     assert bench.untouched("server")
+    bench.running.ended(bench.processes["other"].pid)
     assert bench.signalled.count(bench.processes["head"].pid) == 1
     assert bench.running.are_ending
     bench.running.ended(bench.processes["head"].pid)

@@ -303,12 +303,12 @@ def mpi(folder: Path, *program: str, ranks: int = 1) -> LaunchPlan:
 def test_a_worker_under_mpi(bench: Bench, others: Others, tmp_path: Path) -> None:
     """The leader asks before our plan is started; the daemon brings the ranks, and leaves when it is released."""
     bench.environ["PATH"] = f"{tmp_path}:{ENVIRON['PATH']}"
-    others.first = (StartAsked(65536, ("orted", "2", '"0 1"')),)
+    others.first = (StartAsked(1, ("orted", "2", '"0 1"')),)
     others.done = lambda code, failures=None: others.emit(AllDone())  # type: ignore[method-assign]
     outcome = bench.run(mpi(tmp_path, "/bin/sh", "-c", "echo $RANK $LOCAL_RANK", ranks=2))
     assert outcome.code == 0
     assert sorted(bench.output.splitlines()) == ["2 0", "3 1"]
-    assert others.said == ["started 65536", "ended 65536 0"]
+    assert others.said == ["started 1", "ended 1 0"]
 
 
 def test_the_platforms_clock_runs_though_a_failure_came_first(bench: Bench, ready: Path) -> None:
@@ -331,7 +331,7 @@ def test_the_timeline_keeps_its_words_whatever_the_classes_are_called(bench: Ben
     supervisor.run(None, {}, Failure("algo-1", 64, "muster", "user", "no program"))
     assert bench.events == [
         "root-cause-due", "stop-grace-over", "leave-due", "host-silent", "host-back",
-        "failure-seen", "job-failed", "hosts-arrived", "all-hosts-done", "job-ended",
+        "failure-seen", "job-failed", "group-ended", "all-hosts-done", "job-ended",
     ]  # fmt: skip
 
 

@@ -37,13 +37,13 @@ class Supervisor(Listening):
         command = [*self.before, self.texts.path("launch_agent"), *words]
         return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
 
-    def request(self) -> tuple[str, str, list[str]]:
-        """Session, host and command of the agent that asked last."""
+    def request(self) -> tuple[str, list[str]]:
+        """Host and command of the agent that asked last."""
         self.until(lambda: bool(self.asked))
-        start, session, *words = self.asked.pop()
+        start, *words = self.asked.pop()
         assert start == "start"
         host, *command = (bytes.fromhex(word.strip("-")).decode() for word in words)
-        return session, host, command
+        return host, command
 
 
 supervisor = closing_fixture(Supervisor)
@@ -62,8 +62,8 @@ def end(agent: subprocess.Popen[bytes]) -> tuple[int, str]:
 
 def test_it_hands_over_every_byte_and_ends_when_the_daemon_runs(supervisor: Supervisor) -> None:
     words = ["10.77.1.2", " orted", "-mca", '"a b"', '"$(id)"', "", "ünï", "line\nbreak"]
-    agent = supervisor.start(*words, MUSTER_SESSION_NUMBER="3")
-    assert supervisor.request() == ("3", words[0], words[1:])
+    agent = supervisor.start(*words)
+    assert supervisor.request() == (words[0], words[1:])
     assert agent.poll() is None
     supervisor.connections[0].send("started")
     assert end(agent) == (0, "")
@@ -71,7 +71,7 @@ def test_it_hands_over_every_byte_and_ends_when_the_daemon_runs(supervisor: Supe
 
 def test_hydras_agent_stays_until_the_daemon_ends(supervisor: Supervisor) -> None:
     agent = supervisor.start("algo-2", "hydra_pmi_proxy", MUSTER_AGENT_STAYS="1")
-    assert supervisor.request() == ("0", "algo-2", ["hydra_pmi_proxy"])
+    assert supervisor.request() == ("algo-2", ["hydra_pmi_proxy"])
     supervisor.connections[0].send("started")
     with pytest.raises(subprocess.TimeoutExpired):
         agent.wait(0.3)
@@ -101,7 +101,7 @@ OPTIONS = {
 @pytest.mark.parametrize("which", OPTIONS)
 def test_options_of_a_remote_shell_are_dropped(supervisor: Supervisor, which: str) -> None:
     agent = supervisor.start(*OPTIONS[which], "orted", "-x")
-    assert supervisor.request() == ("0", "algo-2", ["orted", "-x"])
+    assert supervisor.request() == ("algo-2", ["orted", "-x"])
     supervisor.connections[0].send("started")
     assert end(agent) == (0, "")
 
@@ -146,6 +146,6 @@ def test_two_hundred_at_once(supervisor: Supervisor) -> None:
 def test_its_launcher_may_end_it_whatever_that_had_blocked(supervisor: Supervisor) -> None:
     supervisor.before = [sys.executable, "-c", BLOCKS]
     agent = supervisor.start("algo-2", "orted", MUSTER_AGENT_STAYS="1")
-    assert supervisor.request()[1:] == ("algo-2", ["orted"])
+    assert supervisor.request() == ("algo-2", ["orted"])
     agent.terminate()
     assert end(agent) == (-15, "")

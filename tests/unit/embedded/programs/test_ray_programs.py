@@ -7,6 +7,7 @@ node notices that it can't start.
 from __future__ import annotations
 
 import io
+import json
 import os
 import socket
 import subprocess
@@ -16,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.core.supervise.handover import failure_from
+from musterpoint.base.failure import Failure
+from musterpoint.core.supervise.launches import ENDED
 from musterpoint.embedded.programs.ray_node import Errors, write_agent_port
 
 from .conftest import program_of
@@ -179,11 +181,12 @@ def test_the_program_starts_when_all_nodes_are_in(root: Path, ray: dict[str, str
         waits = subprocess.Popen([*driver, "0", *program], env=told, stderr=subprocess.PIPE, text=True)
         with listener.accept()[0] as connection, connection.makefile("rw") as lines:
             assert lines.readline() == "t0ken\n"
-            reported = failure_from(lines.readline())
+            told = json.loads(lines.readline().removeprefix(ENDED))
             lines.write("heard\n")
             lines.flush()
             waits.communicate(timeout=500)
-    assert waits.returncode == reported.code == 72
+    reported = Failure.from_wire(told["failure"])
+    assert (told["pid"], waits.returncode, reported.code) == (waits.pid, 72, 72)
     assert (reported.host, reported.cause) == ("algo-1", "muster")
     assert "missing: algo-2 (10.0.0.2)" in reported.reason
     late = subprocess.run([*driver, "0", *program], env=ray, capture_output=True, text=True, check=False)

@@ -67,6 +67,6 @@ class FlightDumps(Watcher):
             collect(self._context, self._stem, failed)
 
 
-def watch(watched: Watched, session: int) -> FlightDumps:
-    """Watches for what torch writes where the plan of ``session`` says."""
-    return FlightDumps(watched.context, stem_of(watched.processes.sessions[session].plan))
+def watch(watched: Watched) -> FlightDumps:
+    """Watches for what torch writes where the plan says."""
+    return FlightDumps(watched.context, stem_of(watched.processes.plan))

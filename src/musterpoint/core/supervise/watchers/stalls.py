@@ -72,7 +72,11 @@ class StallWatch(Watcher):
 
     @property
     def _silent_for(self) -> float:
-        """Seconds since a rank here printed something, or since the last look."""
+        """Seconds since a rank here printed something, or since the last look: none while a launch of ours runs in the
+        program, which watches its own ranks.
+        """
+        if any(rank.launches.running for rank in self._processes.ranks.come_up.values()):
+            return 0.0
         return time.monotonic() - max(self._since, self._context.pump.last_output)
 
     def _check(self) -> None:
@@ -87,7 +91,7 @@ class StallWatch(Watcher):
 
     def look(self) -> None:
         """Starts the program that looks at the ranks here; :meth:`_looked` gets what it finds."""
-        ranks, printing = self._processes.live_ranks, self._silent_for < self._seconds
+        ranks, printing = self._processes.ranks.live, self._silent_for < self._seconds
         if self._sampler is not None or self._processes.is_ending or printing:
             self._answer(None)
             return
@@ -95,7 +99,7 @@ class StallWatch(Watcher):
             self._answer(())
             return
         began, result = time.monotonic(), self._texts.hold("stacks", "")
-        environ = self._processes.sessions[0].environ
+        environ = self._processes.environ
         own = os.path.dirname(sys.executable)
         py_spy = executables.find("py-spy", environ) or executables.find("py-spy", {"PATH": own}) or "-"
         request = {
@@ -145,7 +149,7 @@ class StallWatch(Watcher):
             return
         self._read_flight_records()
         self._calls.looked(self._facts)
-        raised, aside = self._processes.raised, self._processes.raised_aside
+        raised, aside = self._processes.ranks.raised, self._processes.ranks.raised_aside
         found = [
             standstill.with_raised(position(rank, facts), raised(rank), aside(rank))
             for rank, facts in zip(map(int, self._facts), self._facts.values())
@@ -180,7 +184,7 @@ class StallWatch(Watcher):
             return
         found = standstill.stall(positions)
         raised = min((one for one in event.positions if one.raised), default=None)
-        printed = b"\n".join(map(self._processes.printed, self._processes.live_ranks))
+        printed = b"\n".join(map(self._processes.ranks.printed, self._processes.ranks.live))
         sentence = "; ".join(filter(None, (found.sentence, standstill.why(printed))))
         self._stall(f"{silence}: {sentence}", found.suspect, raised)
 
@@ -307,6 +311,6 @@ def _process(facts: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def watch(watched: Watched, _session: int) -> StallWatch:
+def watch(watched: Watched) -> StallWatch:
     """Watches this host's part of an attempt."""
     return StallWatch(watched)

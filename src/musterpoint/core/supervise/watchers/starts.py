@@ -19,17 +19,12 @@ SAID_AFTER = 60.0
 
 
 class StartWatch(Watcher):
-    """Ranks of ``session`` that don't run after ``seconds`` are this host's failure."""
+    """Ranks that don't run after ``seconds`` are this host's failure."""
 
     def __init__(
-        self,
-        context: SupervisorContext,
-        processes: HostProcesses,
-        session: int,
-        seconds: float,
-        emit: Callable[[LocalEvent], None],
+        self, context: SupervisorContext, processes: HostProcesses, seconds: float, emit: Callable[[LocalEvent], None]
     ) -> None:
-        self._context, self._processes, self._session = context, processes, session
+        self._context, self._processes = context, processes
         self._seconds, self._emit = seconds, emit
         loop = context.loop
         self._timers = [loop.call_later(seconds, self._judge)]
@@ -38,11 +33,11 @@ class StartWatch(Watcher):
 
     @property
     def _starter(self) -> str:
-        plan = self._processes.sessions[self._session].plan
+        plan = self._processes.plan
         return "its entry point" if plan.of_others else plan.launcher
 
     def _tell(self) -> None:
-        missing = self._processes.unstarted(self._session)
+        missing = self._processes.unstarted
         if missing and not self._processes.is_ending:
             which = numbers([rank for rank, _ in missing])
             self._context.say(
@@ -50,7 +45,7 @@ class StartWatch(Watcher):
             )
 
     def _judge(self) -> None:
-        missing = self._processes.unstarted(self._session)
+        missing = self._processes.unstarted
         if missing and not self._processes.is_ending:
             ranks = [rank for rank, _ in missing]
             self._context.record("ranks-never-started", ranks=len(missing))
@@ -61,6 +56,6 @@ class StartWatch(Watcher):
             timer.cancel()
 
 
-def watch(watched: Watched, session: int) -> StartWatch:
-    """Watches that the ranks of ``session`` are started."""
-    return StartWatch(watched.context, watched.processes, session, watched.rules.start_timeout, watched.emit)
+def watch(watched: Watched) -> StartWatch:
+    """Watches that the ranks of this host are started."""
+    return StartWatch(watched.context, watched.processes, watched.rules.start_timeout, watched.emit)

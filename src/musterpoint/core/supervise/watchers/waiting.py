@@ -64,6 +64,6 @@ class WaitingWatch(Watcher):
         self._timer.cancel()
 
 
-def watch(watched: Watched, _session: int) -> WaitingWatch:
+def watch(watched: Watched) -> WaitingWatch:
     """Watches while this host waits for others."""
     return WaitingWatch(watched.context, watched.peers, watched.processes)

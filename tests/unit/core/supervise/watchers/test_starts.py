@@ -28,11 +28,11 @@ def bench(request: pytest.FixtureRequest, capfd: pytest.CaptureFixture[str]) -> 
 def watch(bench: Bench, seconds: float, said: list[str] | None = None) -> StartWatch:
     say = (said if said is not None else []).append
     context = context_for(bench.loop, bench.pump, bench.record, say)
-    return StartWatch(context, bench.processes, 0, seconds, bench.events.append)
+    return StartWatch(context, bench.processes, seconds, bench.events.append)
 
 
 def test_a_rank_that_is_never_started_is_a_failure_that_names_it_and_who_was_to_start_it(bench: Bench) -> None:
-    foreign = bench.processes.sessions[0].plan is PLAN
+    foreign = bench.processes.plan is PLAN
     watch(bench, 0)
     bench.turn()
     (failure,) = bench.broken
@@ -44,10 +44,10 @@ def test_a_rank_that_is_never_started_is_a_failure_that_names_it_and_who_was_to_
 def test_ranks_that_run_or_an_end_are_none(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     bench = Bench()
     for local in range(2):
-        stub = bench.call(f"rank {local} {local} 2 {1000000 + local} 0")
+        stub = bench.call(f"rank {local} {local} 2 {1000000 + local}")
         bench.go(stub)
         bench.say(stub, f"started {2000000 + local}")
-    assert bench.processes.unstarted(0) == []
+    assert bench.processes.unstarted == []
     watch(bench, 0)
     bench.turn()
     assert bench.broken == []

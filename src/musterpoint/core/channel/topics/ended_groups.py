@@ -1,0 +1,47 @@
+"""The end of a group's ranks, told by the leader. No host asks: the leader knows whose ranks have ended."""
+
+from musterpoint.core.channel.fields import WireError
+from musterpoint.core.channel.peers import GroupEnded
+from musterpoint.core.channel.topic import LeaderHalf, Topic, WorkerHalf
+
+DISTRIBUTION = "distribution"
+"""The name of the distribution group."""
+MOST_GROUPS = 16
+"""Groups whose end one attempt may have."""
+
+
+class EndedGroups:
+    """Nothing that a host calls: :class:`GroupEnded` comes by itself."""
+
+
+class LeadersEndedGroups(LeaderHalf, EndedGroups):
+    """Tells all hosts, also those outside the group."""
+
+    def begin(self) -> None:
+        self._running = set(self._side.group - self._side.away)
+
+    def left(self, host: str) -> None:
+        if host not in self._running:
+            return
+        self._running.remove(host)
+        if not self._running:
+            self._side.broadcast(GroupEnded(DISTRIBUTION))
+            self._side.emit(GroupEnded(DISTRIBUTION))
+
+
+class WorkersEndedGroups(WorkerHalf, EndedGroups):
+    """Passes on the leader's word, once for each group."""
+
+    def begin(self) -> None:
+        self._ended: set[str] = set()
+
+    def hear(self, message: GroupEnded, size: int) -> None:
+        if message.group in self._ended:
+            raise WireError(f"twice that group {message.group!r} has ended")
+        if len(self._ended) >= MOST_GROUPS:
+            raise WireError(f"the end of more than {MOST_GROUPS} groups")
+        self._ended.add(message.group)
+        self._side.emit(message)
+
+
+TOPIC: Topic[EndedGroups] = Topic("ended_groups", (), (GroupEnded,), LeadersEndedGroups, WorkersEndedGroups)

@@ -192,11 +192,11 @@ def _readable_request(argv: Sequence[str], environ: Mapping[str, str], own: Pars
 
     A line that isn't read whole is read without one of its flags, from the last one on, and that flag's value.
     """
-    flags = [at for at in reversed(range(len(argv))) if argv[at].startswith("-")]
+    flags, valued = [at for at in reversed(range(len(argv))) if argv[at].startswith("-")], _valued(own)
     lines = (argv, *([*argv[:at], *argv[at + count :]] for at in flags for count in (2, 1)))
     for line in lines:
         try:
-            command = read(line, environ, _valued(own))
+            command = read(line, environ, valued)
             options = {"launcher": "torchrun", **_hosts(command.said), **_meeting(command.said)}
             options.update(given(own.parse_args(command.own)))
         except UsageError:

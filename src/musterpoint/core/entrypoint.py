@@ -106,8 +106,8 @@ def _meet(runtime: Runtime, request: Request, options: Settings, job: Job) -> Un
 
 
 def has_others(request: Request) -> bool:
-    """Whether the job of a ``request`` that is wrong has several hosts, which this one can meet; or may have them, as a
-    launch in another job's program.
+    """The job of a ``request`` that is wrong has several hosts, and this one can meet them. A launch in another job's
+    program may have them.
     """
     if OUTER in request.environ:
         return True

@@ -39,7 +39,8 @@ def below(request: Request, run: "Callable[[Request, Lender | None], int]") -> i
 
     It is the request of a launch in the program of another job of ours, where that lends something.
     """
-    from musterpoint.core.supervise.loan import Lender, report
+    from musterpoint.core.supervise.loan import Lender
+    from musterpoint.core.supervise.state import Outcome
 
     lender = Lender.find(request.environ)
     if lender is None:
@@ -48,13 +49,11 @@ def below(request: Request, run: "Callable[[Request, Lender | None], int]") -> i
         loan = lender.borrow()
         if loan is None:
             Console(str).say("the job above is ending, or runs as another user: it lends nothing, and nothing starts")
-            lender.close()
             return exit_codes.STOPPED
         given = loan.given(request.environ, request.given)
     except UsageError as error:
         Console(str).say(str(error))
-        lender.close()
-        report(failure_of_error(error, request.environ.get("SM_CURRENT_HOST", "")), request.environ)
+        lender.ended(Outcome(error.code, failure_of_error(error, request.environ.get("SM_CURRENT_HOST", ""))))
         return error.code
     return run(request._replace(environ=loan.environ(request.environ), given=given, loan=loan), lender)
 

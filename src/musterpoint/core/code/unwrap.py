@@ -16,7 +16,6 @@ COMMANDS = ("launch", "torchrun")
 _ON_ITS_OWN = "script"
 """The launcher by which somebody asked for the launch itself to be started, once per host."""
 
-
 ReadLine = Callable[[str, Sequence[str], Mapping[str, str]], Any]
 """Gives the request that the words behind a command of :data:`COMMANDS` are, with variables. A UsageError: they are
 wrong.

@@ -125,8 +125,7 @@ def lend(
         lent["secret"] = derived(options.secret or roster.session, f"launches of attempt {roster.attempt}")
     names, group = ([seat.name for seat in seats] for seats in (roster.seats, roster.group))
     variables = {name: environ[name] for name in (LOCAL, SHOW_RANKS, SHOWN) if name in environ}
-    addresses = tuple(seat.address for seat in roster.seats)
-    paths = {field: value for field, value in job.paths._asdict().items() if isinstance(value, str)}
+    addresses, paths = tuple(seat.address for seat in roster.seats), job.paths._asdict()
     loan = Loan(number, roster.me, tuple(names), tuple(group), addresses, lent, variables, paths, masked)
     return loan._asdict()
 
@@ -154,7 +153,7 @@ class Lender:
         return lender
 
     def borrow(self) -> Loan | None:
-        """What is lent; None where the job above is ending, or runs as another user.
+        """The loan; None where the job above is ending, or runs as another user.
 
         Raises:
             UsageError: it lends nothing, and says why.

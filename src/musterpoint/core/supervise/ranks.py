@@ -205,12 +205,12 @@ class Ranks:
 
     @property
     def are_running(self) -> bool:
-        """Whether ranks haven't ended here."""
+        """There are ranks that haven't ended here."""
         return bool(self._expected)
 
     @property
     def are_untold(self) -> bool:
-        """Whether the end of ranks isn't told yet."""
+        """There are ranks whose end isn't told yet."""
         return bool(self._expected or self._ended)
 
     @property

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from musterpoint.core.rollcall.ports import Ports, any_free
+from musterpoint.core.ports import Ports, any_free
 
 # One byte of this file stands for each port; the lock on it is gone when this process ends.
 _TAKEN = os.open(Path(tempfile.gettempdir(), f"muster-test-ports-{os.getuid()}"), os.O_RDWR | os.O_CREAT, 0o600)

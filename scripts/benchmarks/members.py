@@ -24,8 +24,8 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.peers import JobFailed, StopAll
 from musterpoint.core.channel.session import random_token
+from musterpoint.core.ports import Ports
 from musterpoint.core.rollcall.hello import Hello
-from musterpoint.core.rollcall.ports import Ports
 from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Offer, Participant
 

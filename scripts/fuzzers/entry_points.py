@@ -21,9 +21,9 @@ from musterpoint.base.loop import Loop
 from musterpoint.core.job.model import StartedRank
 from musterpoint.core.runtime import Runtime
 from musterpoint.core.started_per_rank.election import Meeting, Place
-from musterpoint.core.started_per_rank.follower import Follower
 from musterpoint.core.started_per_rank.leader import Leader
 from musterpoint.core.started_per_rank.lines import prove
+from musterpoint.core.started_per_rank.meeting import Follower
 
 NASTY: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 2, 3, 15, 9, 255, 256, 2**63, 10**400, 1.5, "", "1", "\ud800", "\0", "a\x1b[2J", [],

@@ -22,8 +22,9 @@ from fuzzers.findings import MOST_WRONG, Findings
 from musterpoint.base import exit_codes, settings
 from musterpoint.base.errors import MusterError
 from musterpoint.core.job.read import masker_of, masker_of_files, read_job
+from musterpoint.core.launch.host_plan import plan_host
 from musterpoint.core.launch.launcher import Wanted
-from musterpoint.core.prepare import plan_host, prepare_host
+from musterpoint.core.prepare import prepare_host
 from musterpoint.tools.plans.drawing import draw
 from musterpoint.tools.plans.page import Subject, page_of
 from musterpoint.tools.plans.preview import assumed_roster

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fuzzers.findings import MOST_WRONG, Findings
-from musterpoint.core.rollcall.ports import any_free
+from musterpoint.core.ports import any_free
 
 PROGRAM = """
 import json, os, random, socket, time

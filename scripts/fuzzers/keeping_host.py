@@ -21,6 +21,7 @@ from typing import Any, Callable
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fuzzers.checkpoints import dying
+from musterpoint.base.failure import Failure
 from musterpoint.base.lines import Lines
 from musterpoint.base.loop import Loop
 from musterpoint.core.channel import codec, wire
@@ -28,10 +29,13 @@ from musterpoint.core.channel.topics.whole_checkpoints import TOPIC
 from musterpoint.core.data.mover import Access
 from musterpoint.core.data.moves import Target
 from musterpoint.core.data.places import Share
-from musterpoint.core.job_data.keeping import Keeping
 from musterpoint.core.processes.sidecars import Sidecars
+from musterpoint.core.supervise.state import Outcome
+from musterpoint.core.supervise.watchers.kept_checkpoints import Keeping, ToKeep
 
 HOSTS = ("a", "b")
+FAILED = Failure("a", 1, "user", "user", "ValueError")
+ENDS = {"clean": Outcome(0), "stopped": Outcome(1, FAILED), "": Outcome(1, FAILED, cut_off=True)}
 TYPES = {each.__name__: each for each in (*TOPIC.from_workers, *TOPIC.from_leader)}
 
 
@@ -91,23 +95,26 @@ def main(asked: dict[str, Any]) -> None:
         side.is_alone, side.away = True, frozenset((other,))
         half.alone() if place else half.gone(other, side.loss)
 
-    runtime: Any = SimpleNamespace(
+    seen: Any = SimpleNamespace(
         loop=loop,
         sidecars=Killing(loop, asked["operations"], asked["below"], asked.get("jumps", 0)),
-        console=SimpleNamespace(say=lambda words: say(said=words)),
-        timeline=SimpleNamespace(add=lambda what, **more: say(event=what, number=more.get("number", 0))),
+        say=lambda words: say(said=words),
+        record=lambda what, **more: say(event=what, number=more.get("number", 0)),
         signals=SimpleNamespace(route_to=lambda _: None),
+        grace=30.0,
+        left=lambda _: None,
     )
     now = time.time_ns
     time.time_ns = lambda: now() + asked.get("jumps", 0) * 10**9
     target, access = Target(asked["uri"], "j", asked["keep"]), Access(os.environ)
     peers: Any = SimpleNamespace(topic=lambda _: half)
-    keeping = Keeping(runtime, peers, target, asked["directory"], Share(place, 2), access, 30.0, False)
+    seen.found = {"checkpoints": ToKeep(peers, target, asked["directory"], Share(place, 2), access, False)}
+    keeping = Keeping(seen)
     words: list[str] = []
 
     def word(line: str) -> None:
         if line == "kill":  # also while it finishes
-            for pid in runtime.sidecars.pids:
+            for pid in seen.sidecars.pids:
                 os.kill(pid, signal.SIGKILL)
             say(did=line)
         else:
@@ -115,8 +122,8 @@ def main(asked: dict[str, Any]) -> None:
 
     acts: dict[str, Callable[[str], object]] = {
         "begin": lambda _: keeping.begin((2, place, 1), HOSTS, 0),
-        "attempt": lambda number: keeping.next_attempt(int(number)),
-        "finish": lambda how: say(kept=keeping.finish(None, how == "clean", not how)._asdict()),
+        "attempt": lambda number: keeping.again(int(number)),
+        "finish": lambda how: say(kept=keeping.ends(ENDS[how])["checkpoints"]),
     }
     Lines(loop, asked["from"], heard, alone)
     Lines(loop, os.dup(0), word, lambda: os._exit(0))

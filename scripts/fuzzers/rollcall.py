@@ -28,8 +28,8 @@ from musterpoint.core.channel.secret import Seal, prove
 from musterpoint.core.channel.session import Resume, random_token
 from musterpoint.core.channel.timeouts import Timeouts
 from musterpoint.core.channel.topic_table import FROM_LEADER, FROM_WORKERS
+from musterpoint.core.ports import Ports
 from musterpoint.core.rollcall.hello import Hello
-from musterpoint.core.rollcall.ports import Ports
 from musterpoint.core.rollcall.roll_call import RollCall, Seams
 from musterpoint.core.rollcall.roster import Offer, Participant
 from musterpoint.core.rollcall.seat_columns import fold

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from fuzzers.findings import MOST_WRONG, Findings
-from musterpoint.core.rollcall.ports import any_free
+from musterpoint.core.ports import any_free
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTS = ("algo-1", "algo-2")

@@ -20,7 +20,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.channel.peers import PeerEvent
 from musterpoint.core.channel.topics import start_requests
 from musterpoint.core.channel.topics.consultations import TOPIC, Answer, Ask
-from musterpoint.core.rollcall.ports import Ports
+from musterpoint.core.ports import Ports
 from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Offer, Participant
 

@@ -170,11 +170,11 @@ def test_a_job_that_ends_well_and_one_that_quotes_secrets(planted: Train) -> Non
 
 
 BROKEN = """
-import musterpoint.core.attempts, os, sys
+import musterpoint.core.attempt, os, sys
 def plan_host(job, options, ready, roster, environ):
     token = environ["DB_PASSWORD"]
     raise KeyError(token, dict(environ), job.hyperparameters)
-musterpoint.core.attempts.plan_host = plan_host
+musterpoint.core.attempt.plan_host = plan_host
 from musterpoint.cli import train
 sys.exit(train.main())
 """

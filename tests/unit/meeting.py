@@ -120,7 +120,9 @@ class Host:
 
     def _run(self) -> None:
         try:
-            self.roster, self._peers = self._roll_call.run(self._stopped)
+            if self._stopped is not None:
+                self._roll_call.report_stop(self._stopped)
+            self.roster, self._peers = self._roll_call.run()
             if self._listens:
                 self._peers.listen(self._on_event)
         except BaseException as error:

@@ -18,7 +18,7 @@ from typing import Iterator
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "musterpoint"
-ROOMS = ("core/code", "core/data", "core/job_data", "core/outputs", "serve")
+ROOMS = ("core/code", "core/data", "core/job_data", "core/supervise/watchers", "serve")
 PROGRAMS = ("transfer*", "mover", "uploader", "code_artifact", "file_changes", "checkpoint_*")
 ALSO = ("local/results.py",)
 LISTINGS = ("walk", "scandir", "listdir")
@@ -28,7 +28,6 @@ ASKED = "an option, a variable or a file of the job itself, no name from outside
 KEY = "a key, a URI or a sentence, no path"
 NAMES = "names to a name; Look.path makes a path of it by below()"
 ALLOWED = {
-    "core/code/build_locks.py": {"_locks": DISK},
     "core/code/credentials.py": {"_without_login": KEY},
     "core/code/fetch.py": {
         "Stage.path": "words of the program's own",
@@ -66,7 +65,9 @@ ALLOWED = {
     },
     "core/data/places.py": {"read_channel": ASKED, "place_of": ASKED, "below": KEY},
     "core/job_data/plan.py": {"plan_data": "a channel's name, which read_channel has checked", "_base": ASKED},
-    "core/outputs/sync.py": {"Destination.uri": KEY, "destination_of": KEY},
+    "core/supervise/watchers/build_locks.py": {"_locks": DISK},
+    "core/supervise/watchers/ssh_sessions.py": {"SshSessions._write": "names of the plan's own files"},
+    "core/supervise/watchers/uploads.py": {"Destination.uri": KEY, "destination_of": KEY},
     "embedded/programs/checkpoint_keeper.py": {
         "Keeper._upload": KEY,
         "Keeper._transfer": KEY,

@@ -22,7 +22,7 @@ OF_SOME_JOBS = {
     for name in ("core.channel.secret", "core.code.fetch", "core.code.install", "core.diagnosis.program_failures",
                  "core.job_data.carrier", "core.processes.ssh_door", "core.rollcall.gathering",
                  "core.started_per_rank.meeting", "core.supervise.mpi_daemons", "core.supervise.ranks_met",
-                 "core.supervise.ssh_sessions", "local", "tools.check.before_launch")
+                 "core.supervise.watchers.ssh_sessions", "local", "tools.check.before_launch")
 }  # fmt: skip
 """Ours that cost as much, for jobs that share a secret, fetch code, install packages, fail, have data, several hosts,
 MPI, ssh or a check, or are started once per rank."""

@@ -380,22 +380,29 @@ def from_environ(environ: Mapping[str, str], given: Mapping[str, Any] | None = N
     Raises:
         UsageError: a value isn't what its option expects, or the option is gone; the message names the variable.
     """
-    for variable, instead in removed_variables(environ):
-        if environ[variable] not in NOTHING_ASKED:
-            raise UsageError(f"{variable}={_shown(environ[variable])}: this option is gone: {instead}")
-    return Settings(**{field: read() for field, read in _readers(environ, given or {})})
+    found, wrong = enough_to_meet(environ, given or {})
+    for error in wrong:
+        raise error
+    return found
 
 
-def enough_to_meet(environ: Mapping[str, str], given: Mapping[str, Any]) -> Settings | None:
-    """The settings without those that can't be read; None where the hosts can't meet without one of these."""
+def enough_to_meet(environ: Mapping[str, str], given: Mapping[str, Any]) -> tuple[Settings, tuple[UsageError, ...]]:
+    """The settings without those that can't be read, and the errors of these.
+
+    Raises:
+        UsageError: the first of them, where the hosts can't meet without one.
+    """
+    gone = {each: instead for each, instead in removed_variables(environ) if environ[each] not in NOTHING_ASKED}
+    wrong = [UsageError(f"{each}={_shown(environ[each])}: this option is gone: {gone[each]}") for each in gone]
     values = {}
     for field, read in _readers(environ, given):
         try:
             values[field] = read()
-        except UsageError:
+        except UsageError as error:
+            wrong.append(error)
             if field in TO_MEET:
-                return None
-    return Settings(**values)
+                raise wrong[0] from None
+    return Settings(**values), tuple(wrong)
 
 
 def removed_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -34,7 +34,6 @@ LEFT_OUT = tuple(
         "cli/local_options.py",
         "serve",
         "cli/serve.py",
-        "cli/serve_faults.py",
         "tools/viewer",
         "cli/report.py",
         "__main__.py",

@@ -12,8 +12,8 @@ from musterpoint.base.console import Console
 from musterpoint.base.errors import UsageError
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Parser, add_options, given
+from musterpoint.core.ignored_options import unknown_variables
 from musterpoint.core.runtime import Request
-from musterpoint.core.unheeded import unknown_variables
 from musterpoint.tools.check import show
 from musterpoint.tools.check.findings import worst
 from musterpoint.tools.check.run import check

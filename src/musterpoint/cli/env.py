@@ -15,12 +15,13 @@ from musterpoint.base.untrusted import escaped
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.job import read_line
 from musterpoint.cli.options import Parser, add_options, one_of, read_request
+from musterpoint.core.code.misplaced_options import behind_the_program
 from musterpoint.core.fabric.devices import survey
+from musterpoint.core.ignored_options import unknown_variables
 from musterpoint.core.job import platforms
 from musterpoint.core.job.opt_ml import base_of
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.rollcall.roster import Roster
-from musterpoint.core.unheeded import behind_the_program, unknown_variables
 from musterpoint.tools.plans.preview import endings, preview_request
 
 EXAMPLES = """

@@ -17,9 +17,9 @@ from musterpoint.base.spellings import Typed
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.local_options import job_from, parser, parsers, read
 from musterpoint.cli.options import Parser, has_option, split, typed
+from musterpoint.core.code.misplaced_options import behind_the_program
 from musterpoint.core.code.project import LOCAL_JOBS
 from musterpoint.core.job import directories
-from musterpoint.core.unheeded import behind_the_program
 from musterpoint.local import job
 from musterpoint.local.advice import elsewhere
 from musterpoint.local.backend import choose_backend

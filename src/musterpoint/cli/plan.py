@@ -14,8 +14,8 @@ from musterpoint.base.terminal import colours, width
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.job import read_line
 from musterpoint.cli.options import Parser, add_options, has_option, read_request, split
+from musterpoint.core.code.misplaced_options import behind_the_program
 from musterpoint.core.launch.plan import LaunchPlan
-from musterpoint.core.unheeded import behind_the_program
 from musterpoint.tools.plans.data import with_data
 from musterpoint.tools.plans.drawing import Style, draw
 from musterpoint.tools.plans.page import page_of

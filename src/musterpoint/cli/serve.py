@@ -6,10 +6,9 @@ import argparse
 import os
 import sys
 from importlib import import_module
-from typing import Mapping, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from musterpoint.base.errors import UsageError, similar
-from musterpoint.cli import serve_faults
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Parser, one_of
 from musterpoint.serve.settings import BACKENDS, GPUS, PORT, REGION, Settings
@@ -31,6 +30,19 @@ _NEEDS = ("moto", "flask", "flask_cors", "boto3", "botocore", "werkzeug")
 DATA = "muster-serve"
 
 
+class Fault(NamedTuple):
+    """A fault: what it does, and whether a host is named."""
+
+    about: str
+    of_host: bool = True
+
+
+FAULTS = {
+    "interrupt": Fault("take a spot job's instances back: SIGTERM, 120 s, another start with the checkpoint", False),
+    "lose": Fault("take a host away at once, with everything on it"),
+}
+
+
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Runs ``muster serve`` with ``argv`` (the words after the command)."""
     return guarded(lambda: _run(argv, environ))
@@ -38,7 +50,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 def parsers() -> tuple[Parser, ...]:
     """The options, for completion."""
-    return (_parser(), *(serve_faults.parser(name, DATA) for name in serve_faults.FAULTS))
+    return (_parser(), *(_fault_parser(name) for name in FAULTS))
 
 
 def _parser() -> Parser:
@@ -75,11 +87,11 @@ def _parser() -> Parser:
 
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    if argv and argv[0] in serve_faults.FAULTS:
-        return serve_faults.run(argv[0], argv[1:], DATA, _without)
+    if argv and argv[0] in FAULTS:
+        return _run_fault(argv[0], argv[1:])
     if argv and not argv[0].startswith("-"):
-        near = similar(argv[0], serve_faults.FAULTS)
-        meant = f"did you mean {near}?" if near else f"expected {' or '.join(serve_faults.FAULTS)}, or an option"
+        near = similar(argv[0], FAULTS)
+        meant = f"did you mean {near}?" if near else f"expected {' or '.join(FAULTS)}, or an option"
         raise UsageError(f"muster serve: unexpected argument {argv[0]!r} ({meant}); see `muster serve --help`")
     asked = _parser().parse_args(argv)
     settings = _settings(asked, environ)
@@ -93,6 +105,33 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         return 0
     code: int = server.main(settings, running.say_ready)
     return code
+
+
+def _fault_parser(name: str) -> Parser:
+    """The options of one fault."""
+    fault = FAULTS[name]
+    words = "JOB HOST" if fault.of_host else "JOB"
+    made = Parser(f"muster serve {name}", f"Of a job that runs: {fault.about}.", usage=f"muster serve {name} {words}")
+    made.add_argument("job", metavar="JOB", help="the training job's name")
+    if fault.of_host:
+        made.add_argument("host", metavar="HOST", help="one of its hosts, such as algo-2")
+    made.add_argument("--data", default=DATA, metavar="DIR", help=f"the server's directory [./{DATA}]")
+    return made
+
+
+def _run_fault(name: str, argv: Sequence[str]) -> int:
+    """Makes the fault, and says what the job came to."""
+    asked = _fault_parser(name).parse_args(argv)
+    try:
+        running = import_module("musterpoint.serve.running")
+        api = import_module("musterpoint.serve.api")
+    except ModuleNotFoundError as error:
+        raise _without(error) from None
+    parameters: dict[str, Any] = {"host": asked.host} if FAULTS[name].of_host else {}
+    variables = running.read_running(os.path.abspath(asked.data))
+    found = api.ControlClient(variables).ask(asked.job, name, parameters)
+    print(f"{asked.job}: {found['SecondaryStatus']}", flush=True)
+    return 0
 
 
 def _without(error: ModuleNotFoundError) -> UsageError:

@@ -1,198 +1,172 @@
 """One job on this host, from what the platform says to the exit code. Read this first.
 
-Each step turns one typed value into the next::
+Each step turns one typed value into the next, in :func:`_road`::
 
-    job/  ─Job─▶  code/  ─Workspace─▶  rollcall/  ─Roster─▶  launch/  ─LaunchPlan─▶  supervise/  ─Outcome─▶  report/
+    Request ─▶ JobContext ─▶ Part ─▶ Roster ─▶ LaunchPlan ─▶ Outcome
 
-:mod:`musterpoint.core.prepare` has the steps that ``muster plan`` takes, too; :mod:`musterpoint.core.attempts` starts
-the ranks and watches them; :func:`_finish` is the end.
+:mod:`musterpoint.core.prepare` makes this host's part, which the roll call, the check of all hosts and the job's data
+narrow; :mod:`musterpoint.core.attempt` plans it, starts it and waits for it; :func:`_finish` is the end.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Callable, Union
+from functools import partial
+from typing import Callable
 
+from musterpoint import __version__
 from musterpoint.base import exit_codes, settings
-from musterpoint.base.errors import MusterError, StoppedEarly, UsageError
+from musterpoint.base.errors import PREPARING, MusterError, StoppedEarly
 from musterpoint.base.exit_codes import STOPPED
-from musterpoint.base.failure import Failure
 from musterpoint.base.settings import OUTER, Settings
-from musterpoint.core.attempts import Attempt, check_results
+from musterpoint.core.attempt import Attempt
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.code.unwrap import ReadLine, unwrapped
 from musterpoint.core.job.directories import forget_others, is_own
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.read import read_job
-from musterpoint.core.prepare import free_ports
+from musterpoint.core.part import JobContext, Part, Ready, Refused, Stopped, met
+from musterpoint.core.prepare import free_ports, prepare, understand, with_line
 from musterpoint.core.processes.received_signals import STOPPING
-from musterpoint.core.ready import (
-    Prepared,
-    Understood,
-    below,
-    prepare_this_host,
-    refused,
-    understood,
-    with_line,
-    with_own_folder,
-)
 from musterpoint.core.report import files, output_directory
-from musterpoint.core.rollcall.ports import hold_early, next_master_port, rollcall_port
-from musterpoint.core.rollcall.roll_call import RollCall
-from musterpoint.core.rollcall.roster import Participant, Roster
+from musterpoint.core.rollcall.agreed_ports import hold_early, next_master_port, rollcall_port
+from musterpoint.core.rollcall.roll_call import RollCall, Seams
+from musterpoint.core.rollcall.roster import Offer, Participant, Roster
 from musterpoint.core.runtime import Request, Runtime
+from musterpoint.core.supervise.context import LedByAnother, OtherEntryPoints
 from musterpoint.core.supervise.state import Outcome
-
-if TYPE_CHECKING:
-    from musterpoint.core.job_data.carrier import Carrier
-    from musterpoint.core.started_per_rank.leader import Leader
-    from musterpoint.core.supervise.loan import Lender
 
 Check = Callable[[Runtime, Request, Job, Settings, Roster, Peers], None]
 """A look at all hosts before the ranks start; raises :class:`CheckError` where the job shouldn't."""
 
 
-def run(request: Request, check: Check | None = None, read: ReadLine | None = None) -> int:
+def run(request: Request, check: Check, read: ReadLine | None = None) -> int:
     """Runs this host's part of the job. Returns the exit code of this process; every ending has left its report.
 
     ``read``: reads command lines of ours, for a program that is wholly one.
     """
     if OUTER in request.environ:  # this may be a launch in the program of another job of ours
-        return below(request, lambda lent, lender: _run(lent, check, read, lender))
-    return _run(request, check, read)
+        from musterpoint.core.supervise.loan import below
+
+        return below(request, Runtime, partial(_run, check=check, read=read), _finish)
+    return _run(Runtime(request), _finish, check, read)
 
 
-def _run(request: Request, check: Check | None, read: ReadLine | None, lender: Lender | None = None) -> int:
-    runtime, wrong = Runtime(request), request.wrong
-    if lender is not None:
-        runtime.timeline.pass_on(lender.tell)
-        lender.watch(runtime.loop)
+def _run(runtime: Runtime, end: Callable[[Runtime, Outcome], None], check: Check, read: ReadLine | None) -> int:
+    others: OtherEntryPoints = OtherEntryPoints()
+    stop_code = STOPPED
     try:
-        options, wrong = _options(request)
-        job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
-        if wrong is None and request.program is not None:  # the platform's program is known once its code is here
-            found = unwrapped(job, request.given, request.environ, "", read)
-            request, options, job = with_line(runtime, request, found) if found else (request, options, job)
-        job = job if request.loan is None else request.loan.job(job)
-        if wrong is not None and len(job.hosts) == 1:
-            raise wrong
-    except Exception as error:  # a bug of ours is reported, too
-        return _end(runtime, _outcome_of(wrong or error, runtime), lender=lender)
-    try:
-        others = _meet(runtime, request, options, job)
-    except Exception as error:
-        return _end(runtime, _outcome_of(error, runtime, options.stop_exit_code), lender=lender)
-    if isinstance(others, int):  # another entry point of this host has run the job
+        context = _asked(runtime, read)
+        stop_code = context.options.stop_exit_code
+        others = _meet(runtime, context)
+        outcome = _road(runtime, context, others, check, read)
+    except LedByAnother as led:
         runtime.close(ends=True)
-        return others
-    try:
-        job, taken = with_own_folder(runtime, options, job) if lender is None else (job, None)
-        asked = understood(runtime, request, options, job)
-        outcome = _run_job(runtime, asked, others, check, read, wrong or taken)
-    except Exception as error:
-        outcome = _outcome_of(error, runtime, options.stop_exit_code)
-    return _end(runtime, outcome, others, lender)
+        return int(led.args[0])
+    except Exception as error:  # a bug of ours is reported, too
+        outcome = _outcome_of(error, runtime, stop_code)
+    end(runtime, outcome)
+    others.end(outcome.code)
+    runtime.close(ends=True)
+    return outcome.code
 
 
-def _meet(runtime: Runtime, request: Request, options: Settings, job: Job) -> Union[Leader, int, None]:
-    """The other entry points of this host, where the platform started one per rank and this one leads them; or the
-    exit code, where another one does. None: this is the only one.
+def _asked(runtime: Runtime, read: ReadLine | None) -> JobContext:
+    """The job that this process was asked for.
+
+    Raises:
+        MusterError: there is none, or its options are wrong and it has no other hosts, which were to be told.
     """
-    if job.started is None or job.started.local_size == 1:
-        return None
-    from musterpoint.core.started_per_rank.meeting import meet
+    context = _understood(runtime.request)
+    request, _, job, wrong = context
+    if not wrong and request.program is not None:  # the platform's program is known once its code is here
+        found = unwrapped(job, request.given, request.environ, "", read)
+        context = with_line(runtime, request, found) if found else context
+    loan = context.request.loan
+    context = context if loan is None else context.with_job(loan.job(context.job))
+    if wrong and len(context.job.hosts) == 1:
+        raise wrong[0]
+    return context
 
-    return meet(runtime, request.environ, job, job.started, options.secret)
+
+def _understood(request: Request) -> JobContext:
+    """The job of ``request``, and errors of its options for the others to hear.
+
+    Raises:
+        MusterError: there is none, or they can't be told.
+    """
+    options, unread = settings.enough_to_meet(request.environ, request.given)
+    wrong = unread if request.wrong is None else (request.wrong,)
+    try:
+        job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
+    except MusterError as error:
+        raise (*wrong, error)[0] from None
+    return JobContext(request, options, job, wrong)
 
 
 def has_others(request: Request) -> bool:
-    """The job of a ``request`` that is wrong has several hosts, and this one can meet them. A launch in another job's
-    program may have them.
-    """
-    if OUTER in request.environ:
-        return True
-    options = settings.enough_to_meet(request.environ, request.given)
-    if options is None:
-        return False
+    """Tells that the job of a wrong ``request`` has hosts that can be met. A launch in another job's program may."""
     try:
-        job = read_job(request.environ, options, "", request.program, request.arguments, request.module)
+        return OUTER in request.environ or len(_understood(request).job.hosts) > 1
     except MusterError:
         return False
-    return len(job.hosts) > 1
 
 
-def _options(request: Request) -> tuple[Settings, UsageError | None]:
-    """The options; and why some can't be read, where the rest is enough to tell the other hosts.
+def _meet(runtime: Runtime, context: JobContext) -> OtherEntryPoints:
+    """The other entry points of this host, where the platform started one per rank and this one leads them.
 
     Raises:
-        UsageError: they can't be read.
+        LedByAnother: another one leads, and has run the job.
     """
-    try:
-        if request.wrong is not None:
-            raise request.wrong
-        return settings.from_environ(request.environ, request.given), None
-    except UsageError as error:
-        options = settings.enough_to_meet(request.environ, request.given)
-        if options is None:
-            raise
-        return options, error
+    started = context.job.started
+    if started is None or started.local_size == 1:
+        return OtherEntryPoints()
+    from musterpoint.core.started_per_rank.meeting import meet
+
+    return meet(runtime, context.request.environ, context.job, started, context.options.secret)
 
 
-def _run_job(
-    runtime: Runtime,
-    asked: Understood,
-    others: Leader | None,
-    check: Check | None,
-    read: ReadLine | None,
-    wrong: UsageError | None = None,
+def _road(
+    runtime: Runtime, context: JobContext, others: OtherEntryPoints, check: Check, read: ReadLine | None
 ) -> Outcome:
-    """All steps in order. ``wrong``: what is wrong with this host's options; the other hosts are told."""
-    for note in asked.job.notes:
-        if note.level != "plan":
-            runtime.console.say(f"{note.level}: {note.text}".removeprefix("info: "))
-    hold_early(asked.job, asked.options, runtime.ports)
-    prepared = refused(runtime, asked, wrong) if wrong is not None else prepare_this_host(runtime, asked, others, read)
-    roster, peers = _call_the_roll(runtime, prepared.asked, prepared)
-    runtime.kept["start"] = roster.start
-    runtime.timeline.add("hosts-met", start=roster.start)
-    forget_others(asked.job)
-    settled = prepared.asked.on(roster)
-    if settled.job is not asked.job:
-        runtime.set_job(settled.job)
-    if not roster.is_whole:  # the host that can't run its part tells why
-        prepared = prepared._replace(host=None)
-    refusal = _check(runtime, settled, roster, peers, check) or prepared.refused_by(settled)
+    """All steps in order."""
+    context = understand(runtime, context)
+    hold_early(context.job, context.options, runtime.ports)
+    context, part = prepare(runtime, context, others, read)
+    roster, peers = _call_the_roll(runtime, context, part)
+    context, part = _settled(runtime, context, roster), met(part, roster)
+    part = _checked(runtime, context, part, roster, peers, check)
     runtime.output.reserve()
-    carrier = None
-    if settled.options.has_data and refusal is None and prepared.host is not None:
-        interpreter = prepared.host.workspace.interpreter
-        from musterpoint.core.job_data.carrier import Carrier  # 9 ms, for jobs with data
+    again: Callable[[Part, int], Part] = lambda part, _attempt: part  # noqa: E731
+    if context.options.has_data:
+        from musterpoint.core.job_data.before import bring_data  # 9 ms, for jobs with data
 
-        carrier = Carrier(runtime, settled, interpreter, peers, roster.session, roster.attempt)
-        settled, may_start, refusal = carrier.bring()
-        prepared = prepared if may_start else prepared._replace(host=None)
-    outcome = _attempts(Attempt(runtime, settled, prepared.host, refusal, others), roster, peers, carrier)
+        context, part, again = bring_data(runtime, context, part, roster, peers)
+    attempt = Attempt(runtime, context, others)
+    if roster.max_restarts:
+        outcome = _attempts(attempt, part, roster, peers, again)
+    else:
+        _, outcome = attempt.run(part, roster, peers)
     runtime.ports.keep(())
-    if carrier is not None:
-        carrier.send(outcome)
+    _end_watchers(runtime, outcome)
     peers.close()
-    if not outcome.code and prepared.host is not None:
-        check_results(runtime, settled, prepared.host.choice.launcher)
     return outcome
 
 
-def _attempts(attempt: Attempt, roster: Roster, peers: Peers, carrier: Carrier | None) -> Outcome:
-    if not roster.max_restarts:
-        return attempt.run(roster, peers)[1]
-    return _run_until_over(attempt, roster, peers, carrier)
+def _call_the_roll(runtime: Runtime, context: JobContext, part: Part) -> tuple[Roster, Peers]:
+    """All hosts meet, also those that can't run their part: the others would wait for them.
 
-
-def _call_the_roll(runtime: Runtime, asked: Understood, prepared: Prepared) -> tuple[Roster, Peers]:
-    offer, addresses, seams = prepared.offer, None, None
-    if asked.request.loan is not None:
-        offer, addresses, seams = asked.request.loan.in_roll_call(offer, asked.job.entry_point.program)
-    participant = Participant.of(asked.job, offer, asked.options)
-    say, port = runtime.console.say, asked.job.master_port
+    Raises:
+        MusterError: not all are here.
+        StoppedEarly: one was told to stop.
+    """
+    request, options, job, _ = context
+    offer = part.offer if isinstance(part, Ready) else Offer(job.name, "", 0, __version__, capacity=0)
+    addresses, seams = dict[str, tuple[str, ...]](), Seams()
+    if request.loan is not None:
+        offer, addresses, seams = request.loan.in_roll_call(offer, job.entry_point.program)
+    participant = Participant.of(job, offer, options)
+    say, port = runtime.console.say, job.master_port
     roll_call = RollCall(runtime.loop, participant, say, runtime.timeline.add, runtime.ports, addresses, seams, port)
 
     def on_signal(signo: int) -> None:
@@ -200,51 +174,55 @@ def _call_the_roll(runtime: Runtime, asked: Understood, prepared: Prepared) -> t
             runtime.signals.keep(signo)
 
     runtime.signals.route_to(on_signal)
-    roster, peers = roll_call.run(prepared.stop)
+    if isinstance(part, Stopped):
+        roll_call.report_stop(StoppedEarly(job.own_name, part.signal, PREPARING))
+    roster, peers = roll_call.run()
     if roster.is_whole and len(roster.seats) > 1 and roster.me == roster.group[0].name:
-        say(roster.summary(prepared.offer.launcher, prepared.offer.independent))
+        say(roster.summary(offer.launcher, offer.independent))
     return roster, peers
 
 
-def _check(runtime: Runtime, settled: Understood, roster: Roster, peers: Peers, check: Check | None) -> Failure | None:
-    """Why the job shouldn't start, by the look at all hosts that was asked for."""
-    if check is None or settled.options.check == "off" or roster.attempt:
-        return None
+def _settled(runtime: Runtime, context: JobContext, roster: Roster) -> JobContext:
+    """The job with the hosts' names and order from the roll call."""
+    runtime.kept["start"] = roster.start
+    runtime.timeline.add("hosts-met", start=roster.start)
+    forget_others(context.job)
+    job = roster.settled(context.job)
+    if job is not context.job:
+        runtime.set_job(job)
+    return context.with_job(job)
+
+
+def _checked(runtime: Runtime, context: JobContext, part: Part, roster: Roster, peers: Peers, check: Check) -> Part:
+    """``part``, or the error of a check of all hosts, where one was asked for."""
+    if context.options.check == "off" or roster.attempt:
+        return part
     try:
-        check(runtime, settled.request, settled.job, settled.options, roster, peers)
+        check(runtime, context.request, context.job, context.options, roster, peers)
     except MusterError as error:
-        return runtime.failure_of(error)
-    return None
+        return Refused(runtime.failure_of(error))
+    return part
 
 
-def _end(runtime: Runtime, outcome: Outcome, others: Leader | None = None, lender: Lender | None = None) -> int:
-    if lender is None:
-        _finish(runtime, outcome)
-    else:
-        lender.ended(outcome)
-    if others is not None:
-        others.end(outcome.code)
-    runtime.close(ends=True)
-    return outcome.code
-
-
-def _run_until_over(attempt: Attempt, roster: Roster, peers: Peers, carrier: Carrier | None) -> Outcome:
+def _attempts(
+    attempt: Attempt, part: Part, roster: Roster, peers: Peers, again: Callable[[Part, int], Part]
+) -> Outcome:
     """The outcome of the last of a job's attempts, on the same hosts, until one ends well or no other may follow.
-
-    ``carrier`` has the job's data, where it has any."""
-    runtime, (_request, options, job) = attempt.runtime, attempt.asked
-
-    def ports() -> tuple[int, ...]:
-        try:
-            found = free_ports(job, options, attempt.host, runtime.ports) if attempt.host is not None else ()
-            return found if runtime.ssh is None else (*found, runtime.ssh.port)
-        except MusterError:  # the plan says so
-            return roster.seat.ports
-
+    ``again`` gives this host's part in another one, by its number.
+    """
     from musterpoint.core.supervise.restart_rules import (
         RestartRules,  # 4 ms with the next, for jobs that may be repeated
     )
     from musterpoint.core.supervise.restarts import Between, Restarts, fingerprint
+
+    runtime, (_request, options, job, _) = attempt.runtime, attempt.context
+
+    def ports() -> tuple[int, ...]:
+        try:
+            found = free_ports(job, options, part.host, runtime.ports) if isinstance(part, Ready) else ()
+            return (*found, *runtime.watchers.ports)
+        except MusterError:  # the plan says so
+            return roster.seat.ports
 
     between = Between(
         runtime.loop,
@@ -259,19 +237,17 @@ def _run_until_over(attempt: Attempt, roster: Roster, peers: Peers, carrier: Car
     rules = RestartRules(options.max_restarts, options.restart_on, options.rejoin_timeout)
     restarts = Restarts(between, peers, roster, rules)
     following: Roster | Outcome = roster
+    this = part
     while isinstance(following, Roster):
-        this = attempt
-        if following is not roster and carrier is not None:
-            may_start, refusal = carrier.again(following.attempt)
-            this = attempt if may_start else attempt._replace(host=None, refusal=refusal or attempt.refusal)
-        following = restarts.after(*this.run(following, peers))
+        following = restarts.after(*attempt.run(this, following, peers))
         if isinstance(following, Roster):
             own = (following.master_port, following.launch_port, rollcall_port(job, options))
             runtime.ports.keep({*own, *following.seat.ports})
+            this = again(part, following.attempt)
     return following
 
 
-def _outcome_of(error: Exception, runtime: Runtime, stop_code: int = STOPPED) -> Outcome:
+def _outcome_of(error: Exception, runtime: Runtime, stop_code: int) -> Outcome:
     """What an error, or a stop before the ranks, means for the job; it is said."""
     if isinstance(error, StoppedEarly):
         runtime.console.say(str(error))
@@ -281,30 +257,22 @@ def _outcome_of(error: Exception, runtime: Runtime, stop_code: int = STOPPED) ->
     return Outcome(failure.code, failure)
 
 
+def _end_watchers(runtime: Runtime, outcome: Outcome) -> None:
+    """Ends what looked on beside the ranks, which may take long: a failure is reported before."""
+    if outcome.code and runtime.watchers.all:
+        runtime.open_output()
+        files.write(outcome, runtime.paths, runtime.output, runtime.request.environ, data=runtime.kept)
+    runtime.kept.update(runtime.watchers.ends(outcome))
+
+
 def _finish(runtime: Runtime, outcome: Outcome) -> None:
-    """Uploads what is left of the outputs, writes the reports and returns files to their owner. Raises nothing.
-
-    A failure is reported before the last uploads, in case they hang; a success after them, since the platform may end
-    the container then.
-    """
+    """Writes the reports, and returns files to their owner; the platform may end the container then. Raises nothing."""
     runtime.open_output()
-    if outcome.code:
-        _report(runtime, outcome)
-    _finish_sync(runtime, outcome)
-    if not outcome.code:
-        _report(runtime, outcome)
-    _write_timeline(runtime)
+    _report(runtime, outcome)
+    for problem in files.write_timeline(runtime.timeline, runtime.output, runtime.masker.mask_facts):
+        runtime.console.say(f"warning: {problem}")
     runtime.output.close()
-    _give_back(runtime)
-
-
-def _finish_sync(runtime: Runtime, outcome: Outcome) -> None:
-    """The final upload of intermediate outputs. After a stop it gets the rest of the platform's grace."""
-    sync = runtime.sync
-    if sync is not None:
-        runtime.signals.route_to(sync.on_signal)
-        left = None if outcome.stopped_at is None else outcome.stopped_at + sync.grace - runtime.loop.clock()
-        sync.finish(left)
+    output_directory.give_back(runtime.paths)
 
 
 def _report(runtime: Runtime, outcome: Outcome) -> None:
@@ -322,12 +290,3 @@ def _report(runtime: Runtime, outcome: Outcome) -> None:
             kept = False
         where = f"is in {runtime.paths.failure}" if kept else f"could not be kept:\n{outcome.failure.reason}"
         runtime.console.say(f"the whole reason {where}")
-
-
-def _write_timeline(runtime: Runtime) -> None:
-    for problem in files.write_timeline(runtime.timeline, runtime.output, runtime.masker.mask_facts):
-        runtime.console.say(f"warning: {problem}")
-
-
-def _give_back(runtime: Runtime) -> None:
-    output_directory.give_back(runtime.paths)

@@ -1,78 +1,145 @@
-"""Prepares this host's part of a job before the roll call, and makes its plan after it.
+"""Prepares this host's part of a job before the roll call: the request understood, code, devices and launcher here.
 
-``muster plan`` takes the same steps.
+``muster plan`` takes the steps of :func:`prepare_host`, too.
 """
 
 import os
-from typing import TYPE_CHECKING, Callable, Iterable, Mapping, Protocol, Sequence
+from typing import Mapping
 
 from musterpoint import __version__
 from musterpoint.base import probe
-from musterpoint.base.errors import LauncherError, UsageError
-from musterpoint.base.executables import over_limit, size_of
+from musterpoint.base.errors import LauncherError, MusterError, StoppedEarly, UsageError
 from musterpoint.base.probe import Ask
-from musterpoint.base.readers import split_endpoint
-from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import LOCAL, Settings
-from musterpoint.core.code.interpreter import UserEnvironment, modules_among
+from musterpoint.core.code.interpreter import LauncherModules, UserEnvironment, has_module, user_environment
 from musterpoint.core.code.program import NoProgram
-from musterpoint.core.code.project import requirements_beside
-from musterpoint.core.code.workspace import Code, Workspace
-from musterpoint.core.fabric.devices import Devices, survey
+from musterpoint.core.code.program import find as find_program
+from musterpoint.core.code.project import requirements_of
+from musterpoint.core.code.unwrap import ReadLine, Unwrapped, unwrapped
+from musterpoint.core.code.workspace import Code
+from musterpoint.core.fabric.devices import survey
 from musterpoint.core.job import restarts
-from musterpoint.core.job.exports import Machine, sagemaker_exports
+from musterpoint.core.job.directories import is_own, locked, made, without_own
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch import smdistributed
-from musterpoint.core.launch.build import build_plan
-from musterpoint.core.launch.choose import Choice, choose
-from musterpoint.core.launch.inputs import LaunchInputs, capacity_of
+from musterpoint.core.launch.choose import choose
+from musterpoint.core.launch.host_plan import PreparedHost
+from musterpoint.core.launch.inputs import capacity_of
 from musterpoint.core.launch.launcher import (
     MPIRUN,
     Lacks,
-    Launcher,
     Question,
     Wanted,
     asks_for_ssh,
     check_unnamed,
+    known_of,
     option_for_ports,
     refuse,
     wanted_ports,
 )
-from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.table import find, instead_of, of_program
-from musterpoint.core.rollcall.ports import Ports, offered
-from musterpoint.core.rollcall.roster import LONGEST_PLACE, Offer, Roster
-
-if TYPE_CHECKING:
-    from musterpoint.core.fabric.facts import Fabric
-    from musterpoint.core.fabric.ssh import Ssh
-
-
-class Door(Protocol):
-    """Where this host is called by ssh: its port, and its public key."""
-
-    port: int
-    key: str
+from musterpoint.core.part import JobContext, Part, Ready, Refused, Stopped
+from musterpoint.core.ports import Ports, offered
+from musterpoint.core.rollcall.roster import LONGEST_PLACE, Offer
+from musterpoint.core.runtime import Request, Runtime
+from musterpoint.core.supervise.context import OtherEntryPoints
 
 
-class PreparedHost(NamedTuple):
-    """This host before the roll call.
+def understand(runtime: Runtime, context: JobContext) -> JobContext:
+    """The job with its directories, and the request as the program sees it.
 
-    ``workspace`` is the user's code and how it starts; ``devices`` are this host's; ``choice`` is the launcher and its
-    slots. ``modules``: those of the launcher's that the user's Python has. ``known``: what else the launcher has to
-    know of this host. ``fabric``: its accelerators and RDMA
-    network, where it has any. ``ssh``: its OpenSSH, where hosts are to call each other by it. ``notes``: what stands
-    for something that this host lacks, in a plan.
+    Raises:
+        UsageError: a job of one host has no folder of its own.
     """
+    context = context if context.request.loan is not None else _with_own_folder(runtime, context)
+    request, options, job, wrong = context
+    runtime.watchers.open("understood", context.seen(runtime))
+    placed = made(job)
+    runtime.set_job(placed.job)
+    said = placed.why or (placed.said if runtime.leads else "")
+    if said:
+        runtime.console.say(said)
+    named = {name: value for name, value in request.environ.items() if name not in placed.unset}
+    seen = user_environment(named, options.python)
+    if seen.note and runtime.leads:
+        runtime.console.say(seen.note)
+    for note in placed.job.notes:
+        if note.level != "plan":
+            runtime.console.say(f"{note.level}: {note.text}".removeprefix("info: "))
+    return JobContext(request._replace(environ=seen.environ, python=seen.python), options, placed.job, wrong)
 
-    workspace: Workspace
-    devices: Devices
-    choice: Choice
-    modules: frozenset[str] = frozenset()
-    known: object = None
-    fabric: "Fabric | None" = None
-    ssh: "Ssh | None" = None
-    notes: tuple[str, ...] = ()
+
+def _with_own_folder(runtime: Runtime, context: JobContext) -> JobContext:
+    """The job with a folder that no other running job writes to; or without one, and why. None is made for a typed
+    program that isn't there.
+    """
+    job = context.job
+    try:
+        program, module = job.entry_point.program, job.entry_point.module
+        named = program.endswith((".py", ".sh", ".ipynb")) or os.path.isdir(os.path.join(job.paths.code, program))
+        if named and is_own(job.paths.failure) and not context.installs:
+            find_program(program, module, job.paths.code, "", {})
+        placed, locks, moved = locked(job, bool(context.options.job_name))
+    except UsageError as error:
+        if len(job.hosts) == 1:
+            raise
+        return JobContext(context.request, context.options, without_own(job), (*context.wrong, error))
+    runtime.keep_open(locks)
+    if moved:
+        runtime.console.say(moved)
+    return context.with_job(placed)
+
+
+def prepare(
+    runtime: Runtime, context: JobContext, others: OtherEntryPoints, read: ReadLine | None = None
+) -> tuple[JobContext, Part]:
+    """Takes the steps before the roll call that need no other host.
+
+    The job is as its program has it, where that is a launcher's command line, or wholly a launch of ours, which
+    ``read`` reads.
+    """
+    if context.wrong:
+        return context, Refused(runtime.failure_of(context.wrong[0]))
+    try:
+        request, options, job, _ = context
+        # a program from a command line is here already, and its packages are left to the user unless asked for
+        fetches = request.program is None or context.installs
+        tools = (lambda: runtime.tools(job, options)) if fetches else None
+        code = Code(job, request.environ, request.python, tools)
+        found = unwrapped(job, request.given, request.environ, code.folder, read)
+        if found is not None:
+            request, options, job, _ = context = with_line(runtime, request, found)
+        seen = UserEnvironment(request.environ, request.python)
+        wanted = what_is_wanted(job, options, seen, runtime.ask)
+        host = prepare_host(wanted, request.environ, request.typed, code, fetches, runtime.ask)
+        ready = JobContext(request, wanted.settings, wanted.job)
+        runtime.watchers.open("prepared", ready.seen(runtime, host.ssh))
+        offer = offer_of(wanted.job, wanted.settings, host, runtime.ports, runtime.watchers.ports, runtime.watchers.key)
+        runtime.timeline.add("host-prepared", launcher=offer.launcher, job=wanted.job.name)
+        if request.given or request.program is not None or any(name.startswith("MUSTER_") for name in request.environ):
+            from musterpoint.core.ignored_options import ignored_options  # 2 ms, where there are options
+
+            typed = request.program is not None
+            for text in ignored_options(job, options, request.environ, request.given, host.choice, typed, request.line):
+                runtime.console.say(text)
+        others.gather(options.rollcall_timeout)
+    except StoppedEarly as stop:
+        return context, Stopped(stop.signal)
+    except MusterError as error:
+        return context, Refused(runtime.failure_of(error))
+    return ready, Ready(host, offer)
+
+
+def with_line(runtime: Runtime, request: Request, found: Unwrapped) -> JobContext:
+    """The request, options and job of the launch that a program wholly is."""
+    line: Request = found.line
+    runtime.use_options(line.given)
+    for text in line.notes:
+        runtime.console.say(text)
+    seen = user_environment(line.environ, found.options.python or request.python)
+    given = {**request.given, **line.given}
+    line = line._replace(environ=seen.environ, python=seen.python, given=given, loan=request.loan)
+    return JobContext(line, found.options, found.job)
 
 
 def what_is_wanted(
@@ -94,19 +161,13 @@ def what_is_wanted(
     return (found or Wanted(job, options))._replace(python=seen.python)
 
 
-def _instead(job: Job) -> str:
-    """What stands for a program that isn't there and is called as a launcher's command is, for people."""
-    instead = instead_of(os.path.basename(job.entry_point.program), "launch", job)
-    return instead and f"; {instead}"
-
-
 def prepare_host(
     wanted: Wanted,
     environ: Mapping[str, str],
     typed: bool = False,
     code: Code | None = None,
     installs: bool = False,
-    ask: Ask | None = None,
+    ask: Ask = probe.ask,
     lacks: Lacks = refuse,
 ) -> PreparedHost:
     """The steps that need no other host: the user's code, this host's devices, the launcher and its slots.
@@ -123,15 +184,16 @@ def prepare_host(
     if options.max_restarts:
         restarts.check(job, options)
     interpreter = wanted.interpreter
-    requirements = _requirements(job, options, typed and installs)
+    requirements = requirements_of(options.requirements, job.entry_point.program, job.paths.code, typed and installs)
     try:
         code = code or Code(job, environ, interpreter)
         workspace = code.workspace(job, interpreter, options.installer, requirements)
     except NoProgram as error:
-        raise UsageError(f"{error}{_instead(job)}") from None
+        instead = instead_of(os.path.basename(job.entry_point.program), "launch", job)  # it is a launcher's command
+        raise UsageError("; ".join(filter(None, (str(error), instead)))) from None
     devices = survey(environ)
 
-    of_launcher = _LauncherModules(workspace.interpreter, environ, ask)
+    of_launcher = LauncherModules(workspace.interpreter, environ, ask)
 
     def has(module: str) -> bool:
         if module != MPIRUN:
@@ -150,14 +212,14 @@ def prepare_host(
     if workspace.kind in ("python", "module"):
 
         def beside(module: str) -> bool:
-            return module in _among((module,), workspace.interpreter, environ, ask)
+            return has_module(workspace.interpreter, module, environ, "/", ask)
 
         smdistributed.check(job, environ, beside, lacks)
     modules = of_launcher.among(launcher.modules).union((launcher.needs,) if launcher.needs else ())
     question = Question(job, options, environ, interpreter, choice.reason, ask)
     known, notes = wanted.known, tuple(filter(None, (wanted.assumed,)))
     if launcher.survey is not None and known is None:
-        known, notes = _known(launcher, question, not launcher.needs or has(launcher.needs), lacks)
+        known, notes = known_of(launcher, question, not launcher.needs or has(launcher.needs), lacks)
     surveyed = None
     if devices.accelerated and (len(job.hosts) > 1 or choice.slots > 1 or devices.gpus > 1):
         from musterpoint.core.fabric.facts import survey_fabric  # 3 ms, where there are accelerators
@@ -175,182 +237,26 @@ def prepare_host(
     return PreparedHost(workspace, devices, choice, modules, known, surveyed, ssh, (*told, *notes))
 
 
-def _known(launcher: Launcher, question: Question, usable: bool, lacks: Lacks) -> tuple[object, tuple[str, ...]]:
-    """What the launcher has to know of this host; or what stands for it in a plan, and how that differs."""
-    assert launcher.survey is not None
-    if launcher.assumed is None:
-        return launcher.survey(question), ()
-    try:
-        if usable:
-            return launcher.survey(question), ()
-    except LauncherError as error:
-        lacks(error)
-    known, note = launcher.assumed()
-    return known, (note,)
-
-
-def _requirements(job: Job, options: Settings, beside: bool) -> str:
-    """The list of packages that was asked for, absolute; else with ``beside`` the one beside the program; or empty."""
-    if options.requirements:
-        return _file(options.requirements)
-    return requirements_beside(job.entry_point.program, job.paths.code) if beside else ""
-
-
-def _file(requirements: str) -> str:
-    """The path of ``--requirements``, absolute; a UsageError where there is no such file."""
-    path = os.path.abspath(requirements)
-    if not os.path.isfile(path):
-        why = f"{path} is a folder" if os.path.isdir(path) else f"there is no file {path}"
-        raise UsageError(f"--requirements={requirements!r}: {why}")
-    return path
-
-
-class _LauncherModules:
-    """The modules that a launcher, which is started without the user's PYTHONPATH, finds in the user's Python.
-
-    Each is asked for once.
-    """
-
-    def __init__(self, interpreter: str, environ: Mapping[str, str], ask: Ask | None) -> None:
-        self._interpreter, self._ask = interpreter, ask
-        self._environ = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
-        self._answers: dict[str, bool] = {}
-
-    def among(self, modules: Sequence[str]) -> frozenset[str]:
-        """Those of ``modules`` that are there."""
-        unknown = [module for module in modules if module not in self._answers]
-        if unknown:
-            found = _among(unknown, self._interpreter, self._environ, self._ask)
-            self._answers.update((module, module in found) for module in unknown)
-        return frozenset(module for module in modules if self._answers[module])
-
-
-def _among(modules: Iterable[str], interpreter: str, environ: Mapping[str, str], ask: Ask | None) -> frozenset[str]:
-    """Those of ``modules`` that ``interpreter`` finds with these variables, in a folder without modules."""
-    return modules_among(modules, interpreter, environ, "/", ask or probe.ask)
-
-
-def named_job(job: Job, roster: Roster) -> Job:
-    """``job`` with the roster's names, which the roll call learned where the platform names no hosts."""
-    if job.unnamed is None:
-        return job
-    hosts = tuple(seat.name for seat in roster.seats)
-    return job._replace(hosts=hosts, group_hosts=hosts, current_host=roster.me, unnamed=None)
-
-
-def ordered_job(job: Job, roster: Roster) -> Job:
-    """``job`` with its hosts in the roster's order."""
-    hosts, group = (tuple(seat.name for seat in seats) for seats in (roster.seats, roster.group))
-    return job._replace(hosts=hosts, group_hosts=group)
-
-
-def plan_host(
-    job: Job, options: Settings, host: PreparedHost, roster: Roster, environ: Mapping[str, str]
-) -> LaunchPlan:
-    """What this host starts. ``muster plan`` calls it with an assumed roster, a job with the real one.
-
-    Raises:
-        MusterError: the launcher can't start this job, or its arguments and variables are more than the system takes.
-    """
-    _check_leader(options, roster)
-    devices = host.devices
-    machine = Machine(devices.machine_cpus, devices.gpus, devices.neuron_cores)
-    exports = sagemaker_exports(job, environ, machine, roster.master_address, roster.master_port)
-    bare = LaunchInputs(
-        host.choice.launcher,
-        job,
-        host.workspace,
-        roster,
-        devices,
-        options,
-        environ,
-        tuple(exports),
-        modules=host.modules,
-        known=host.known,
-        ssh=host.ssh,
-    )
-    inputs, notes = bare, list[str]()
-    if len(roster.group) > 1 or host.choice.slots > 1 or devices.gpus or job.counted.variable:
-        from musterpoint.core.launch.fabric import with_fabric  # 7 ms and 0.6 MiB, for worlds of several ranks
-
-        inputs, about_fabric = with_fabric(bare, host.fabric)
-        notes += about_fabric
-    plan = build_plan(inputs)
-    if job.in_group:
-        smdistributed.check_layout(job, environ, inputs.kind, plan)
-    _check_size(plan, environ)
-    notes += host.notes
-    if options.max_restarts and not roster.attempt:
-        notes.append(restarts.note(options))
-    if job.in_group:
-        notes += smdistributed.notes(job, environ, inputs.kind, host.choice.reason)
-    return plan._replace(notes=(*plan.notes, *notes)) if notes else plan
-
-
-def _check_leader(options: Settings, roster: Roster) -> None:
-    """Raises a UsageError if the leader that was asked for is another host of the roster; looks no name up."""
-    if not options.rollcall_leader or len(roster.group) < 2:
-        return
-    asked, _ = split_endpoint(options.rollcall_leader)
-    leader, *others = roster.group
-    if asked in (leader.name, leader.address):
-        return
-    for seat in others:
-        if asked in (seat.name, seat.address):
-            raise UsageError(
-                f"--rollcall-leader (torchrun's --master-addr or --rdzv-endpoint) is {asked}, which is {seat.name}, "
-                f"and rank 0 is on {leader.name} ({leader.address}): leave it out, since the platform names the hosts"
-            )
-
-
-def _check_size(plan: LaunchPlan, environ: Mapping[str, str]) -> None:
-    """Raises a UsageError, with the longest words, if a process's arguments and variables are too large."""
-    for process in plan.processes:
-        variables = dict(environ)
-        variables.update((setting.name, setting.value) for setting in (*plan.environment, *process.environment))
-        exceeded = over_limit((*process.words, *(f"{name}={value}" for name, value in variables.items())))
-        if exceeded is not None:
-            before = ("", *process.words)
-            sizes = [(size_of(word), f"the argument behind {before[at]:.80}") for at, word in enumerate(process.words)]
-            sizes += [(size_of(value), f"the variable {name:.80}") for name, value in variables.items()]
-            longest = ", ".join(f"{what} ({size:,} bytes)" for size, what in sorted(sizes, reverse=True)[:3])
-            taken, limit = exceeded
-            raise UsageError(
-                f"the arguments and variables of {process.name} take {taken:,} bytes, and this system takes {limit:,}: "
-                f"the longest are {longest}; send them as files of an input channel"
-            )
-
-
-def empty_offer(job: Job) -> Offer:
-    """What a host that can't run its part says about itself in the roll call."""
-    return Offer(job.name, "", 0, __version__, capacity=0)
-
-
 def offer_of(
-    job: Job, options: Settings, host: PreparedHost, held: Ports, open_door: "Callable[[Ssh], Door] | None" = None
+    job: Job, options: Settings, host: PreparedHost, held: Ports, more: tuple[int, ...] = (), key: str = ""
 ) -> Offer:
-    """What this host says about itself in the roll call. ``open_door`` makes its keys and its port for ssh.
-
-    ``held`` are the ports that are held for the job.
+    """What this host says about itself in the roll call. ``held`` are the ports that are held for the job; ``more``
+    are open for other hosts, and ``key`` is the public key by which they call.
 
     Raises:
         MusterError: a port that all hosts must use is taken.
     """
-    capacity, ports = capacity_of(job, options, host.devices), free_ports(job, options, host, held)
-    place = _place(job, options)
-    libraries = host.fabric.libraries.compared if host.fabric is not None else ()
     choice = host.choice
-    door = open_door(host.ssh) if host.ssh is not None and open_door is not None else None
     return Offer(
         job.name,
         choice.launcher,
         choice.slots,
         __version__,
-        capacity,
-        ports if door is None else (*ports, door.port),
-        libraries,
-        place,
-        ssh_key="" if door is None else door.key,
+        capacity_of(job, options, host.devices),
+        (*free_ports(job, options, host, held), *more),
+        host.fabric.libraries.compared if host.fabric is not None else (),
+        _place(job, options),
+        ssh_key=key,
         independent=find(choice.launcher).independent,
     )
 

@@ -1,9 +1,8 @@
 """The runtime: what every step of a job may use; and the request: what this process was asked to do."""
 
 import os
-import signal
 import time
-from typing import TYPE_CHECKING, Any, Mapping, Protocol, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from musterpoint import __version__
 from musterpoint.base.console import Console
@@ -14,24 +13,21 @@ from musterpoint.base.loop import Loop
 from musterpoint.base.masking import Masker
 from musterpoint.base.probe import Answer, ask
 from musterpoint.base.records import NamedTuple
-from musterpoint.base.settings import EVENTS, SHOWN, Settings, without_own
+from musterpoint.base.settings import EVENTS, SHOWN, Settings
 from musterpoint.base.spellings import Typed
 from musterpoint.base.timeline import Timeline
 from musterpoint.core.diagnosis.failures import failure_of_error
 from musterpoint.core.job.model import Job, Paths
 from musterpoint.core.job.opt_ml import base_of, paths_of
 from musterpoint.core.job.read import masker_of, masker_of_files
-from musterpoint.core.processes.pid1 import Pid1Watch, pid1_note, unstoppable_pid1
+from musterpoint.core.ports import Ports
 from musterpoint.core.processes.received_signals import STOPPING, Signals
 from musterpoint.core.processes.sidecars import Sidecars
 from musterpoint.core.report.output_directory import OutputDirectory
-from musterpoint.core.rollcall.ports import Ports
+from musterpoint.core.supervise.watcher import JobWatchers
 
 if TYPE_CHECKING:
     from musterpoint.core.code.tools import Tools
-    from musterpoint.core.fabric.ssh import Ssh
-    from musterpoint.core.outputs.sync import Sync
-    from musterpoint.core.processes.ssh_door import SshDoor
     from musterpoint.core.supervise.loan import Loan
 
 SHARE_OF_ROLLCALL = 0.9
@@ -61,26 +57,12 @@ class Request(NamedTuple):
     loan: "Loan | None" = None
 
 
-class CheckpointsKept(Protocol):
-    """What keeps the job's checkpoints at a place of a store, beside the ranks."""
-
-    def begin(self, ranks: tuple[int, int, int], hosts: tuple[str, ...], attempt: int) -> None:
-        """Begins, unless it has: ``ranks`` are all of the job, the first one here and how many are here; ``hosts`` are
-        the group's, in rank order. To be called in the main thread.
-        """
-
-    def stopping(self, seconds: float) -> None:
-        """The ranks are told to stop, and have so many seconds."""
-
-
 class Runtime:
     """What every step may use: the event loop, the console, the masker of secrets, signals, sidecars, the timeline and
-    the output directory; ``ports`` that are held for the job.
+    the output directory; ``ports`` that are held for the job, and the ``watchers`` of the whole job.
 
-    All are made here, and each changes by a method of its own only. ``request`` is what this process was
-    asked; ``sync`` is the upload of intermediate outputs, ``ssh`` this host's keys and port for ssh, ``keeping``
-    keeps its checkpoints, ``channels`` are fed while it runs, where the job has them. ``kept``: what became of its
-    data, for ``outcome.json``.
+    All are made here, and each changes by a method of its own only. ``request`` is what this process was asked;
+    ``kept``: facts for ``outcome.json``.
     """
 
     def __init__(self, request: Request) -> None:
@@ -101,32 +83,12 @@ class Runtime:
         self.sidecars = Sidecars(self.loop)
         self.output = OutputDirectory(Paths())
         self.ports = Ports()
-        self.sync: Sync | None = None
-        self.ssh: SshDoor | None = None
-        self.keeping: CheckpointsKept | None = None
+        self.watchers = JobWatchers()
         self.kept: dict[str, Any] = {}
         self._job: Job | None = None
-        self._pid1_watch: Pid1Watch | None = None
         self._tools: Tools | None = None
         self._stop_signal: int | None = None
         self._locks: tuple[int, ...] = ()
-
-    def watch_pid1(self, mode: str) -> None:
-        """Watches a PID 1 that drops SIGTERM, so that a stop reaches this process. ``mode`` is --pid1-watch.
-
-        To be called as early as possible: a stop may come while the code is being made ready.
-        """
-        name = unstoppable_pid1()
-        if name and mode == "off":
-            self.console.say(pid1_note(name, mode))
-        elif name:
-            self._pid1_watch = Pid1Watch(
-                self.sidecars,
-                self.request.environ,
-                name,
-                self.console.say,
-                lambda: self.signals.deliver(signal.SIGTERM),
-            )
 
     def use_options(self, given: Mapping[str, Any]) -> None:
         """Hides secrets among options of a command line from the next :meth:`set_job` on."""
@@ -186,33 +148,9 @@ class Runtime:
             self._tools = tools.Tools(self.loop, job.own_name, output, seconds)
         return self._tools
 
-    def use_sync(self, sync: "Sync") -> None:
-        """From now on intermediate outputs go up by ``sync``; it begins when ranks run."""
-        self.sync = sync
-        self.loop.call_later(0, sync.begin)
-
-    def use_keeping(self, keeping: CheckpointsKept) -> None:
-        """From now on checkpoints are kept by ``keeping``."""
-        self.keeping = keeping
-
-    def open_door(self, ssh: "Ssh", environ: Mapping[str, str]) -> "SshDoor":
-        """Makes this host's keys for ssh, and listens; :meth:`close` removes them.
-
-        Raises:
-            LauncherError: they can't be made, or sshd can't run here.
-            StoppedEarly: this host was told to stop.
-        """
-        from musterpoint.core.processes.ssh_door import SshDoor
-
-        self.ssh = SshDoor(ssh, without_own(environ), self.ask)
-        return self.ssh
-
     def close(self, ends: bool = False) -> None:
         """Ends the sidecars and restores the signal handlers; ``ends`` as for :meth:`Signals.close`."""
-        if self.ssh is not None:
-            self.ssh.close()
-        if self._pid1_watch is not None:
-            self._pid1_watch.close()
+        self.watchers.close()
         self.sidecars.close()
         self.signals.close(ends)
         self.ports.keep(())

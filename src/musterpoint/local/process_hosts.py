@@ -14,7 +14,7 @@ import sys
 import tempfile
 from typing import Callable, Final, Mapping, Sequence
 
-from musterpoint.core.rollcall.ports import Ports
+from musterpoint.core.ports import Ports
 from musterpoint.local import process_init
 from musterpoint.local.tree import BASE, Layout, write_text
 

@@ -1,6 +1,6 @@
 """Options of ``muster local`` alone that are given and have no effect for this job, with the reason.
 
-Options of the job are in :mod:`musterpoint.core.unheeded`. What contradicts another option is refused where it is read.
+Those of the job are in :mod:`musterpoint.core.ignored_options`. A contradiction is refused where it is read.
 """
 
 from __future__ import annotations

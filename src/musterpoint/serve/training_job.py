@@ -17,7 +17,7 @@ from musterpoint.base.python_variables import for_tools
 from musterpoint.core.data import mover
 from musterpoint.core.data.moves import has_files
 from musterpoint.core.data.places import ALONE, Channel, Share
-from musterpoint.core.outputs.beside import MOST_DEATHS
+from musterpoint.core.processes.beside import MOST_DEATHS
 from musterpoint.embedded.programs.registry import UPLOADER, Texts, fact_of
 from musterpoint.local import tree
 from musterpoint.local.job import LocalJob

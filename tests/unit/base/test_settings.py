@@ -22,7 +22,7 @@ from musterpoint.base.settings import (
     without_own,
 )
 from musterpoint.cli import launch
-from musterpoint.core.unheeded import unknown_variables
+from musterpoint.core.ignored_options import unknown_variables
 from musterpoint.local.words import to_words
 
 

@@ -10,7 +10,7 @@ import pytest
 from musterpoint.base.spellings import ALIKE, Typed, meant, plain
 from musterpoint.cli import launch, local, plan, torchrun
 from musterpoint.cli.main import main
-from musterpoint.core.unheeded import behind_the_program
+from musterpoint.core.code.misplaced_options import behind_the_program
 
 LOCAL = local.parsers()[0].flags
 LAUNCH = launch.parsers()[0].flags

@@ -14,13 +14,15 @@ from typing import Any
 
 import pytest
 
-from musterpoint.base.settings import from_environ
-from musterpoint.core import attempts, entrypoint
+from musterpoint.base.probe import ask
+from musterpoint.base.settings import Settings, from_environ
+from musterpoint.core import attempt
 from musterpoint.core.job.model import Paths
 from musterpoint.core.job.read import read_job
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.runtime import Request, Runtime
 from musterpoint.core.supervise.state import SHORTEST_START, Outcome, Rules
+from musterpoint.core.supervise.watcher import WatchedJob
 
 from ..job_tree import write_tree
 from ..running import result_of
@@ -33,8 +35,8 @@ class Tree:
         self.base = write_tree(base, {"sagemaker_program": "train.py"}, code="print('hello', flush=True)\n")
 
     def run(self, environ: dict[str, str], first: str = "", **more: str) -> subprocess.CompletedProcess[str]:
-        code = f"import os, sys\nfrom musterpoint.core import entrypoint, ready, runtime\n{first}\n"
-        code += "sys.exit(entrypoint.run(runtime.Request(os.environ)))"
+        code = f"import os, sys\nfrom musterpoint.core import entrypoint, prepare, runtime\n{first}\n"
+        code += "sys.exit(entrypoint.run(runtime.Request(os.environ), lambda *_: None))"
         return result_of([sys.executable, "-c", code], {**environ, "SAGEMAKER_BASE_DIR": str(self.base), **more})
 
     def left(self, name: str) -> str:
@@ -72,7 +74,7 @@ def test_nothing_is_made_for_a_program_that_is_not_there(tmp_path: Path, environ
 
 
 def test_a_bug_of_ours_is_70_with_its_traceback(tree: Tree, environ: dict[str, str]) -> None:
-    done = tree.run(environ, "def bug(*_): raise KeyError('nobody thought of it')\nready.prepare_host = bug")
+    done = tree.run(environ, "def bug(*_): raise KeyError('nobody thought of it')\nprepare.prepare_host = bug")
     assert done.returncode == 70
     failure = tree.left("failure")
     assert failure.startswith("muster: internal error, please report it: KeyError: 'nobody thought of it'")
@@ -82,7 +84,7 @@ def test_a_bug_of_ours_is_70_with_its_traceback(tree: Tree, environ: dict[str, s
 
 
 def test_a_secret_in_an_error_of_ours_is_hidden(tree: Tree, environ: dict[str, str]) -> None:
-    code = "def bug(*_): raise KeyError('xyzzy-xyzzy-1234')\nready.prepare_host = bug"
+    code = "def bug(*_): raise KeyError('xyzzy-xyzzy-1234')\nprepare.prepare_host = bug"
     done = tree.run(environ, code, API_TOKEN="xyzzy-xyzzy-1234")
     assert done.returncode == 70
     assert "xyzzy" not in done.stderr + tree.left("failure") + tree.left("outcome.json")
@@ -90,7 +92,7 @@ def test_a_secret_in_an_error_of_ours_is_hidden(tree: Tree, environ: dict[str, s
 
 def test_a_stop_before_the_ranks_has_the_code_that_was_asked_for(tree: Tree, environ: dict[str, str]) -> None:
     code = "from musterpoint.base.errors import StoppedEarly\ndef stopped(*_): raise StoppedEarly('algo-1', 15)\n"
-    done = tree.run(environ, f"{code}ready.prepare_host = stopped", MUSTER_STOP_EXIT_CODE="7")
+    done = tree.run(environ, f"{code}prepare.prepare_host = stopped", MUSTER_STOP_EXIT_CODE="7")
     assert (done.returncode, json.loads(tree.left("outcome.json"))["class"]) == (7, "stopped")
 
 
@@ -103,22 +105,23 @@ def test_every_option_of_the_supervisor_gets_there() -> None:
     options = from_environ(environ)
     job = read_job(environ, options._replace(outside="wait"), "/nowhere", "train.py")
     plan = LaunchPlan("ranks", job.current_host, (), (), 1, 1, 0, "/", independent=True)
-    assert attempts._rules(job, options, plan, True) == Rules(
+    assert attempt._rules(job, options, plan, True) == Rules(
         job.current_host, 9.0, signal.SIGUSR1, 7, finish_on_failure=True, outside=False, outside_stops=True,
         tolerates_lost_peers=True, stall_timeout=50.0, stall_ends=False, start_timeout=4000.0, lent=True,
     )  # fmt: skip
     options = from_environ({"MUSTER_ROLLCALL_TIMEOUT": "1"})
-    plain = attempts._rules(job, options, plan._replace(independent=False), False)
+    plain = attempt._rules(job, options, plan._replace(independent=False), False)
     assert (plain.stall_ends, plain.tolerates_lost_peers, plain.start_timeout) == (True, False, SHORTEST_START)
 
 
 @pytest.mark.parametrize(("stopped_at", "left"), [(None, None), (90.0, 20.0)])
-def test_the_last_upload_has_what_is_left_of_the_time_to_stop(stopped_at: float | None, left: float | None) -> None:
-    runtime: Any = SimpleNamespace(loop=SimpleNamespace(clock=lambda: 100.0), signals=SimpleNamespace(route_to=print))
-    finished: list[float | None] = []
-    runtime.sync = SimpleNamespace(grace=30.0, on_signal=print, finish=finished.append)
-    entrypoint._finish_sync(runtime, Outcome(143, None, stopped_at=stopped_at))
-    assert finished == [left]
+def test_what_takes_long_at_the_end_has_the_rest_of_the_time_to_stop(
+    stopped_at: float | None, left: float | None
+) -> None:
+    options, job = from_environ({"MUSTER_STOP_GRACE": "30"}), read_job({}, Settings(), "/nowhere", "train.py")
+    loop: Any = SimpleNamespace(clock=lambda: 100.0)
+    seen = WatchedJob(loop, Any, Any, print, print, ask, {}, options, job, False)
+    assert seen.left(Outcome(143, None, stopped_at=stopped_at)) == (left and left + seen.grace - 30)
 
 
 @pytest.mark.parametrize(("hosts", "seconds"), [('["a", "b"]', 180.0), ('["a"]', None)])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.failure import Failure
 from musterpoint.base.settings import Settings
 from musterpoint.core.fabric import cuda
 from musterpoint.core.fabric.devices import Devices
@@ -18,10 +19,12 @@ from musterpoint.core.fabric.rdma import RdmaDevice
 from musterpoint.core.job.model import EntryPoint, Job, Paths, UnnamedHosts
 from musterpoint.core.job.read import read_job
 from musterpoint.core.job.unnamed import unnamed_job
+from musterpoint.core.launch.host_plan import plan_host
 from musterpoint.core.launch.launcher import Wanted
 from musterpoint.core.launch.plan import LaunchPlan
-from musterpoint.core.prepare import named_job, offer_of, ordered_job, plan_host, prepare_host
-from musterpoint.core.rollcall.roster import Roster, Seat
+from musterpoint.core.part import Excused, Part, Ready, Refused, Stopped, met
+from musterpoint.core.prepare import offer_of, prepare_host
+from musterpoint.core.rollcall.roster import Offer, Roster, Seat
 from musterpoint.tools.plans.preview import assumed_roster
 
 from ...ports import unheld
@@ -75,9 +78,9 @@ SEATS = (Seat("b", "10.0.0.4", 2), Seat("a", "10.0.0.5", 2))
 
 
 def test_the_rosters_names_replace_placeholders() -> None:
-    job = named_job(UNNAMED, Roster("j", "s", SEATS, "10.0.0.4", 7777, "a"))
+    job = Roster("j", "s", SEATS, "10.0.0.4", 7777, "a").settled(UNNAMED)
     assert (job.hosts, job.group_hosts, job.current_host, job.unnamed) == (("b", "a"), ("b", "a"), "a", None)
-    assert named_job(job, Roster("j", "s", SEATS[::-1], "10.0.0.4", 7777, "b")) is job
+    assert Roster("j", "s", SEATS, "10.0.0.4", 7777, "b").settled(job) is job
 
 
 @pytest.mark.parametrize(
@@ -170,7 +173,7 @@ def test_a_host_says_its_switches_where_these_decide_the_order(tmp_path: Path) -
     assert offer_of(job, options, host, unheld()).place == "s0.s1.algo-1"
     assert offer_of(job, options._replace(topology="nn-1.nn-7"), host, unheld()).place == "nn-1.nn-7.algo-1"
     seats = (Seat("algo-2", "10.0.0.2", 2), Seat("algo-1", "10.0.0.1", 2))
-    job = ordered_job(job, Roster("j", "s", seats, "10.0.0.2", 7777, "algo-1"))
+    job = Roster("j", "s", seats, "10.0.0.2", 7777, "algo-1").settled(job)
     assert (job.hosts, job.group_hosts, job.current_host) == (("algo-2", "algo-1"), ("algo-2", "algo-1"), "algo-1")
 
 
@@ -193,3 +196,15 @@ def test_a_rival_that_is_not_installed_is_told_its_place(tmp_path: Path) -> None
     job = Job("plain", "j", ("a",), "a", ("a",), EntryPoint("horovodrun"), paths=Paths(code=str(tmp_path)))
     with pytest.raises(UsageError, match="`muster launch --launcher ranks SCRIPT` starts a script as horovodrun would"):
         prepare_host(Wanted(job, Settings()), {"PATH": str(tmp_path)})
+
+
+HOST: Any = None
+FAILURE = Failure("a", 64, "muster", "user", "muster: no program")
+
+
+@pytest.mark.parametrize("part", [Ready(HOST, Offer("j", "", 1, "")), Refused(FAILURE), Stopped(15), Excused("data")])
+@pytest.mark.parametrize("capacity", [0, 2])
+def test_a_host_that_could_run_waits_for_the_reason_of_one_that_cannot(part: Part, capacity: int) -> None:
+    roster = Roster("j", "s", (SEATS[0], SEATS[1]._replace(capacity=capacity)), "10.0.0.4", 7777, "b")
+    waits = isinstance(part, Ready) and not capacity
+    assert met(part, roster) == (Excused("another host can't run its part") if waits else part)

@@ -50,6 +50,27 @@ def modules_among(
     return frozenset(line.removeprefix("has ") for line in text.splitlines()) if status == 0 else frozenset()
 
 
+class LauncherModules:
+    """The modules that a launcher, which is started without the user's PYTHONPATH, finds in the user's Python.
+
+    Each is asked for once.
+    """
+
+    def __init__(self, interpreter: str, environ: Mapping[str, str], how: Ask) -> None:
+        self._interpreter, self._how = interpreter, how
+        self._environ = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
+        self._answers: dict[str, bool] = {}
+
+    def among(self, modules: Iterable[str]) -> frozenset[str]:
+        """Those of ``modules`` that are there."""
+        asked = tuple(modules)
+        unknown = [module for module in asked if module not in self._answers]
+        if unknown:
+            found = modules_among(unknown, self._interpreter, self._environ, "/", self._how)
+            self._answers.update((module, module in found) for module in unknown)
+        return frozenset(module for module in asked if self._answers[module])
+
+
 def ask(
     interpreter: str, script: str, word: str, environ: Mapping[str, str], cwd: str, how: Ask = probe.ask
 ) -> tuple[int, str]:

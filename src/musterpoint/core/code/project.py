@@ -4,6 +4,7 @@ import os
 import re
 from typing import Iterator, Literal
 
+from musterpoint.base.errors import UsageError
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import open_regular
 
@@ -51,6 +52,21 @@ def requirements_beside(program: str, code: str) -> str:
         if os.path.lexists(os.path.join(code, folder, REQUIREMENTS)):
             return os.path.join(folder, REQUIREMENTS)
     return ""
+
+
+def requirements_of(asked: str, program: str, code: str, beside: bool) -> str:
+    """The list of packages to install, absolute: ``asked``; else with ``beside`` the one beside the program; or empty.
+
+    Raises:
+        UsageError: there is no file ``asked``.
+    """
+    if not asked:
+        return requirements_beside(program, code) if beside else ""
+    path = os.path.abspath(asked)
+    if not os.path.isfile(path):
+        why = f"{path} is a folder" if os.path.isdir(path) else f"there is no file {path}"
+        raise UsageError(f"--requirements={asked!r}: {why}")
+    return path
 
 
 class Project(NamedTuple):

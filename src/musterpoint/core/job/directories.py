@@ -88,6 +88,11 @@ def locked(job: Job, name_is_given: bool) -> tuple[Job, tuple[int, ...], str]:
         found = f"{place}-{number}"
 
 
+def without_own(job: Job) -> Job:
+    """``job`` without the folders that :func:`locked` would make."""
+    return job._replace(paths=job.paths._replace(**dict.fromkeys((*NAMES, "failure", "success"), "")))
+
+
 def lock(folders: Mapping[str, int]) -> tuple[int, ...]:
     """Makes ``folders`` and locks each in its way (of ``flock``), until the descriptors that are returned are closed.
 
@@ -223,7 +228,7 @@ def _to_make(job: Job) -> list[str]:
 
     That with the configuration would make the next job on this machine look like SageMaker's. That of intermediate
     outputs, where a job names a place for them, says that the platform uploads it
-    (:mod:`musterpoint.core.outputs.sync`).
+    (:mod:`musterpoint.core.supervise.watchers.uploads`).
     """
     told = {"input_config"}
     if text_value(job.hyperparameters, "sagemaker_s3_output"):

@@ -5,16 +5,19 @@ from functools import partial
 from typing import Callable, Mapping, get_args
 
 from musterpoint.base.errors import FetchError, MusterError
-from musterpoint.base.failure import Failure
 from musterpoint.core.channel.peers import JobFailed, Peers, StopAll
 from musterpoint.core.channel.topics import data_points
 from musterpoint.core.channel.topics.data_points import About, DataHere, DataThere
 from musterpoint.core.data.mover import Access, NotMoved, Say
 from musterpoint.core.data.moves import Target, bring, restore
-from musterpoint.core.job_data.plan import DataPlan
-from musterpoint.core.outputs.beside import run
+from musterpoint.core.job_data.plan import DataPlan, plan_data, with_channels
+from musterpoint.core.part import Excused, JobContext, Part, Ready, Refused, Stopped
+from musterpoint.core.processes.beside import run
 from musterpoint.core.processes.received_signals import STOPPING
+from musterpoint.core.rollcall.roster import Roster
 from musterpoint.core.runtime import Runtime
+from musterpoint.core.supervise.watchers.kept_checkpoints import ToKeep
+from musterpoint.core.supervise.watchers.sent_results import ToSend
 
 POINTS: tuple[About, ...] = get_args(About)
 """Where hosts wait for each other before an attempt, in this order."""
@@ -22,6 +25,28 @@ MARK = ".muster-first-host"
 """A file by which the other hosts see whether their checkpoints' directory is the first one's."""
 FOR_EVER = 1e9
 """Seconds: a host may download for days."""
+
+
+def bring_data(
+    runtime: Runtime, context: JobContext, part: Part, roster: Roster, peers: Peers
+) -> tuple[JobContext, Part, Callable[[Part, int], Part]]:
+    """The job with its channels; ``part``, or what keeps it from starting; and what gives that before another attempt,
+    by its number. What keeps and sends the data beside and after the ranks are watchers.
+    """
+    if not isinstance(part, Ready):
+        return context, part, lambda part, _attempt: part
+    job = context.job
+    try:
+        plan = plan_data(job, context.options, os.getcwd())
+    except MusterError as error:
+        return context, Refused(runtime.failure_of(error)), lambda part, _attempt: part
+    access = Access(context.request.environ, (part.host.workspace.interpreter,), job.region)
+    claims = job.current_host if job.current_host == job.leader else ""
+    bringing = Bringing(runtime, peers, plan, access, roster.session, claims)
+    brought = bringing.first(part, roster.attempt)
+    if isinstance(brought, Ready):
+        runtime.watchers.open("brought", context.seen(runtime, bringing.kept_and_sent(job.in_group)))
+    return context.with_job(with_channels(job, plan)), brought, bringing.again
 
 
 class _Interrupted(Exception):
@@ -46,41 +71,59 @@ class Bringing:
         self._runtime, self._peers, self._plan, self._access = runtime, peers, plan, access
         self._session, self._claims = session, claims
         self._attempt, self._reached = 0, POINTS[0]
-        self._stopped = False
+        self._stop = 0
         self.shares_checkpoints = False
         self.owner = 0
         """The number of this start of the job at the place of its checkpoints."""
 
-    def first(self, attempt: int) -> tuple[bool, Failure | None]:
-        """Whether ranks may start here, and what failed here. ``attempt``: the first one in which this host is."""
-        return self._run(attempt, self._first)
+    def first(self, part: Ready, attempt: int) -> Part:
+        """``part``, or what keeps it from starting. ``attempt``: the first one in which this host is."""
+        return self._run(part, attempt, self._first)
 
-    def again(self, attempt: int, forget: Callable[[], None]) -> tuple[bool, Failure | None]:
-        """The same before another attempt. ``forget`` is called where it doesn't begin with what is here."""
+    def again(self, part: Part, attempt: int) -> Part:
+        """The same before another attempt: it begins with the files that are here, unless a host is new in it."""
+        watchers = self._runtime.watchers.all
 
         def ask() -> None:
             if self._ask_for_new_hosts(is_new=False):
-                forget()
+                for watcher in watchers:
+                    watcher.forget()
                 self._restore_one()
 
-        return self._run(attempt, ask)
+        if not isinstance(part, Ready):
+            return part
+        for watcher in watchers:
+            watcher.again(attempt)
+        return self._run(part, attempt, ask)
 
-    def _run(self, attempt: int, act: Callable[[], None]) -> tuple[bool, Failure | None]:
+    def kept_and_sent(self, in_group: bool) -> dict[str, ToKeep | ToSend]:
+        """The work of watchers on the job's data, beside the ranks and after."""
+        plan, found = self._plan, dict[str, ToKeep | ToSend]()
+        if plan.target is not None and in_group:
+            shared, target = self.shares_checkpoints, plan.target._replace(owner=self.owner)
+            if shared:
+                self._runtime.console.say(f"{plan.directory} is the first host's, too, which keeps its checkpoints")
+            found["checkpoints"] = ToKeep(self._peers, target, plan.directory, plan.share, self._access, shared)
+        if plan.upload is not None:
+            found["results"] = ToSend(*plan.upload, self._access)
+        return found
+
+    def _run(self, part: Ready, attempt: int, act: Callable[[], None]) -> Part:
         runtime, self._attempt, self._reached = self._runtime, attempt, POINTS[0]
         runtime.signals.route_to(self._on_signal)
         try:
             act()
         except (_Interrupted, _ElsewhereFailed):
-            return False, None
+            return Stopped(self._stop) if self._stop else Excused("the job's data isn't on another host")
         except MusterError as error:
             failure = runtime.failure_of(error)
             self._say_failed()
-            return False, failure
-        return True, None
+            return Refused(failure)
+        return part
 
     def _on_signal(self, signo: int) -> None:
         if signo in STOPPING:
-            self._stopped = True
+            self._stop = signo
         self._runtime.signals.keep(signo)
 
     def _first(self) -> None:
@@ -161,7 +204,7 @@ class Bringing:
 
     def _left(self) -> float | None:
         """No limit to what runs, but for a stop, or the job's end on another host."""
-        if self._stopped or self._peers.has_events(JobFailed, StopAll):
+        if self._stop or self._peers.has_events(JobFailed, StopAll):
             raise _Interrupted
         return None
 

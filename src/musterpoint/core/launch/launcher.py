@@ -7,7 +7,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Callable, Collection, Iterator, Literal, Mapping
 
-from musterpoint.base.errors import MusterError, UsageError
+from musterpoint.base.errors import LauncherError, MusterError, UsageError
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import Job, Paths
@@ -262,3 +262,17 @@ def check_unnamed(job: Job, options: Settings, launcher: Launcher) -> None:
             "--rollcall-check strict: the platform names no hosts, so there are no addresses to compare callers with: "
             "set MUSTER_SECRET, the same on all hosts, which proves more"
         )
+
+
+def known_of(launcher: Launcher, question: Question, usable: bool, lacks: Lacks) -> tuple[object, tuple[str, ...]]:
+    """What the launcher has to know of this host; or what stands for it in a plan, and how that differs."""
+    assert launcher.survey is not None
+    if launcher.assumed is None:
+        return launcher.survey(question), ()
+    try:
+        if usable:
+            return launcher.survey(question), ()
+    except LauncherError as error:
+        lacks(error)
+    known, note = launcher.assumed()
+    return known, (note,)

@@ -240,6 +240,11 @@ class LaunchPlan(NamedTuple):
     cpu_sets: tuple[CpuSet, ...] = ()
     ssh: SshServer | None = None
 
+    @classmethod
+    def nothing(cls, host: str) -> "LaunchPlan":
+        """The plan of a host that starts nothing."""
+        return cls("", host, (), (), 0, 0, 0, "/")
+
     def cpus_of(self, process: ProcessPlan) -> list[int]:
         """The processors of ``process``, where it is a rank that has some of its own; else empty."""
         if not self.cpu_sets or process.role != "rank" or process.local_rank is None:

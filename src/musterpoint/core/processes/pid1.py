@@ -1,16 +1,10 @@
-"""Watches a PID 1 that drops SIGTERM: the platform sends the stop to PID 1 of the container, not to us."""
+"""A PID 1 that drops SIGTERM: the platform sends the stop to PID 1 of the container, not to us."""
 
 from __future__ import annotations
 
 import os
-import sys
-from typing import Callable, Mapping
 
-from musterpoint.base.settings import LOCAL
 from musterpoint.core.processes import tree
-from musterpoint.core.processes.process import CannotStart
-from musterpoint.core.processes.sidecars import Sidecars
-from musterpoint.embedded.programs.registry import Texts
 
 _TERM = 1 << (15 - 1)
 _LOOKS = 1000
@@ -111,57 +105,3 @@ def _mask(fields: dict[str, str], name: str) -> int:
         return int(fields[name], 16)
     except (KeyError, ValueError):
         return _TERM
-
-
-class Pid1Watch:
-    """Watches PID 1, called ``name``, until :meth:`close`; ``on_stop`` is called once, for the first SIGTERM to it.
-
-    Both it and ``say`` are called in the loop's thread.
-    """
-
-    def __init__(
-        self,
-        sidecars: Sidecars,
-        environ: Mapping[str, str],
-        name: str,
-        say: Callable[[str], None],
-        on_stop: Callable[[], None],
-    ) -> None:
-        self._name, self._say, self._on_stop = name, say, on_stop
-        self._stopped = self._warned = self._closed = False
-        self._last_line = ""
-        self._texts = Texts()
-        self._local = bool(environ.get(LOCAL))
-        try:
-            argv = (sys.executable, "-I", "-S", self._texts.path("pid1_tracer"), "1")
-            sidecars.start(argv, environ, self._on_line, self._on_end)
-        except (CannotStart, OSError) as error:
-            self._refused(str(error))
-
-    def _on_line(self, line: str) -> None:
-        word, _, rest = line.partition(" ")
-        if word == "TERM" and not self._stopped:
-            self._stopped = True
-            self._on_stop()
-        elif word == "watching":
-            self._say(pid1_note(self._name, "auto"))
-        elif word == "refused":
-            # the hosts of a local job share PID 1: one of them traces it, and its stop reaches all
-            self._warned = self._local and tracer_of_pid1() > 0
-            self._refused(refusal(int(rest)))
-        else:
-            self._last_line = line
-
-    def _refused(self, why: str) -> None:
-        if not self._warned:
-            self._warned = True
-            self._say(refused_note(self._name, why))
-
-    def _on_end(self, code: int) -> None:
-        if not self._closed and not self._stopped:
-            self._refused(f"what watched it has ended with {code}{': ' if self._last_line else ''}{self._last_line}")
-
-    def close(self) -> None:
-        """Prints nothing from now on. The tracer ends with the other sidecars."""
-        self._closed = True
-        self._texts.close()

@@ -1,7 +1,7 @@
 """This host's keys for ssh, and the port at which other hosts of the job may call.
 
 The port is bound, and waits for callers, before the roll call; they are answered when the roster says who may call
-(:mod:`musterpoint.core.supervise.ssh_sessions`), so that none is ever refused for having come too early.
+(:mod:`musterpoint.core.supervise.watchers.ssh_sessions`), so that none is ever refused for having come too early.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Mapping
 from musterpoint.base.errors import LauncherError
 from musterpoint.base.posix import fcntl
 from musterpoint.core.fabric.ssh import TEMPORARY, Ssh
-from musterpoint.core.rollcall.ports import any_free
+from musterpoint.core.ports import any_free
 from musterpoint.core.rollcall.roster import is_ssh_key
 
 if TYPE_CHECKING:

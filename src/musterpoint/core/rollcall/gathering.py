@@ -15,10 +15,11 @@ from musterpoint.core.channel.peers import Peers
 from musterpoint.core.channel.session import random_token
 from musterpoint.core.channel.timeouts import Timeouts
 from musterpoint.core.job.model import UnnamedHosts
+from musterpoint.core.ports import Ports
+from musterpoint.core.rollcall.agreed_ports import hold_rollcall_port
 from musterpoint.core.rollcall.attendance import ProgressPrinter
 from musterpoint.core.rollcall.hello import ITSELF
 from musterpoint.core.rollcall.leader import LeaderCall
-from musterpoint.core.rollcall.ports import Ports, hold_rollcall_port
 from musterpoint.core.rollcall.roster import Participant, Roster
 from musterpoint.core.rollcall.worker import WorkerCall
 
@@ -47,13 +48,12 @@ class Gathering:
         self._loop, self._say, self._record, self._addresses = loop, say, record, addresses
         self._timeouts, self._lookup = timeouts or Timeouts(), lookup or resolve
         self._choose_ports, self._ports = choose_ports, ports
-        self._hosts, _, self._me, _, self._settings, self._unnamed = participant
+        self._hosts, _, self._me, _, self._settings, self._unnamed, _ = participant
         self._misplaced = self._unnamed.misplaced if self._unnamed is not None else None
         self._taken: UsageError | None = None
         self._participant = participant
         if self._misplaced is not None:  # it tells the leader, which refuses it and tells the others
             self._participant = self._briefly(participant)
-        self._settings = self._participant.settings
         self.call: LeaderCall | WorkerCall | _EndpointSearch | None = None
         self._other: _OtherLeader | None = None
 
@@ -83,8 +83,7 @@ class Gathering:
 
     def _briefly(self, participant: Participant) -> Participant:
         """``participant`` that calls for a few seconds only."""
-        seconds = min(participant.settings.rollcall_timeout, self._timeouts.stop_notice)
-        return participant._replace(settings=participant.settings._replace(rollcall_timeout=seconds))
+        return participant._replace(at_most=self._timeouts.stop_notice)
 
     def report_stop(self, stop: StoppedEarly) -> None:
         """Tells the others that this host was told to stop."""
@@ -103,7 +102,7 @@ class Gathering:
     def _call(self, stopped: bool = False) -> LeaderCall | WorkerCall:
         context, names = self._context()
         token = ""
-        if self._leads(context, names, context.timeouts.stop_notice if stopped else self._settings.rollcall_timeout):
+        if self._leads(context, names, context.timeouts.stop_notice if stopped else self._participant.seconds):
             if self._unnamed is not None and self._unnamed.node_rank == 0:
                 token = random_token()
             leader = LeaderCall(context, names, self._participant, self._choose_ports, token)

@@ -65,7 +65,8 @@ class LeaderCall:
         self._context = context
         self._loop, self._timeouts, log = context.loop, context.timeouts, context.log
         self._say, self._record = log.say, log.record
-        self._hosts, group, self._me, self._offer, self._settings, unnamed = participant
+        self._participant = participant
+        self._hosts, group, self._me, _, self._settings, unnamed, _ = participant
         self._seen_as = participant.endpoint
         own = self._me
         self._places: Places | None = None
@@ -100,7 +101,7 @@ class LeaderCall:
         owner = ListenerOwner(self._hello, self._resume, self._unproved)
         self._listener = Listener(self._context, sock, self._settings.secret, len(self._hosts), owner)
         self._progress = ProgressPrinter(self._context, lambda: self._attendance.sentence(self._listener.waiting()))
-        self._deadline_timer = self._loop.call_later(self._settings.rollcall_timeout, self._deadline)
+        self._deadline_timer = self._loop.call_later(self._participant.seconds, self._deadline)
         self._follower.follow(self._seen_as)
         if self._checked:
             for host in self._hosts:
@@ -150,10 +151,10 @@ class LeaderCall:
     def _placed(self, hello: Hello, address: str, proved: bool) -> tuple[Hello, Refusal | None]:
         """The caller with the seat that it claims, and why it is refused."""
         if self._places is None:
-            return hello, validate(hello, self._me, self._offer, self._others, self._grouped, proved)
+            return hello, validate(hello, self._me, self._participant.offer, self._others, self._grouped, proved)
         refusal = (
             check_protocol(hello, self._me)
-            or check_offer(hello, self._me, self._offer, True, proved)
+            or check_offer(hello, self._me, self._participant.offer, True, proved)
             or self._places.refusal(hello, address)
         )
         if refusal is None:
@@ -305,9 +306,9 @@ class LeaderCall:
         self._attendance.seated(hello)
         if warning:
             self._attendance.note(f"warning: {warning}; nobody else came, so it has the seat")
-        if hello.offer.version != self._offer.version:
-            theirs = printable(hello.offer.version, 64)
-            self._attendance.note(f"warning: {call.title} runs musterpoint {theirs}, {self._me} {self._offer.version}")
+        if hello.offer.version != self._participant.offer.version:
+            theirs, own = printable(hello.offer.version, 64), self._participant.offer.version
+            self._attendance.note(f"warning: {call.title} runs musterpoint {theirs}, {self._me} {own}")
         self._record("host-here", host=call.title, address=call.address)
         if link is not None:
             link.set_limit(wire.MEMBER_LIMIT)
@@ -349,7 +350,7 @@ class LeaderCall:
     # the end
 
     def _publish(self) -> None:
-        here = HostsHere(self._hosts, self._me, self._offer, self._seats.taken, self._grouped)
+        here = HostsHere(self._hosts, self._me, self._participant.offer, self._seats.taken, self._grouped)
         here = here if self._places is None else here.named()
         try:
             roster = self._roster(here)
@@ -386,7 +387,7 @@ class LeaderCall:
         return bool(self._settings.max_restarts and self._settings.rejoin_timeout and self._places is None)
 
     def _rejoin(self, roster: Roster, reconnects: Reconnects) -> Rejoin:
-        members = Members(self._offer, roster, self._settings)
+        members = Members(self._participant.offer, roster, self._settings)
         return Rejoin(
             self._context, self._names, self._listener, members, reconnects.earlier, reconnects.take, reconnects.lose
         )
@@ -399,7 +400,7 @@ class LeaderCall:
         rows = self._attendance.rows(self._listener.waiting())
         missing = ", ".join(row.host for row in rows[:4]) + (f" and {len(rows) - 4} more" if len(rows) > 4 else "")
         are = "is" if len(rows) == 1 else "are"
-        waited = why or f"the roll call's {self._settings.rollcall_timeout:g} s are over"
+        waited = why or f"the roll call's {self._participant.seconds:g} s are over"
         headline = f"{waited}, and {missing} {are} not here (seen from {self._me})"
         if self._attendance.nobody_called(self._listener.waiting()):
             if len(rows) > 1:

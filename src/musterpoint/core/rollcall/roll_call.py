@@ -1,13 +1,14 @@
 """This host's roll call: as leader, as worker, or none, where it is the only one."""
 
-from typing import TYPE_CHECKING, Callable, Mapping
+from typing import TYPE_CHECKING, Callable, Mapping, NoReturn
 
 from musterpoint.base.errors import StoppedEarly, UsageError
 from musterpoint.base.loop import Loop
 from musterpoint.base.settings import MASTER_PORT
 from musterpoint.core.channel.lone import LoneChannel
 from musterpoint.core.channel.peers import Peers
-from musterpoint.core.rollcall.ports import Ports, leaders_master_port
+from musterpoint.core.ports import Ports
+from musterpoint.core.rollcall.agreed_ports import leaders_master_port
 from musterpoint.core.rollcall.roster import Participant, Roster, Seat
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class RollCall:
     ) -> None:
         self._loop = loop
         self._participant = participant
-        self._hosts, self._group, self._me, self._offer, self._settings, _ = participant
+        self._hosts, self._group, self._me, self._offer, self._settings, *_ = participant
         self._say = say
         self._record = record
         self._addresses = addresses or {}
@@ -76,24 +77,23 @@ class RollCall:
             )
         return self._others
 
-    def run(self, stop: StoppedEarly | None = None) -> tuple[Roster, Peers]:
-        """Runs the loop until every host is here; returns the roster and this host's end of the channel.
+    def report_stop(self, stop: StoppedEarly) -> NoReturn:
+        """Tells the others, which would wait for this host, that it was told to stop before; raises ``stop``."""
+        if len(self._hosts) > 1 and self._settings.rollcall_port:
+            self._gathering.report_stop(stop)
+        raise stop
 
-        ``stop``: this host was told to stop before. It only tells the others then, as they would wait for it.
+    def run(self) -> tuple[Roster, Peers]:
+        """Runs the loop until every host is here; returns the roster and this host's end of the channel.
 
         Raises:
             RollCallError: not every host was here by the deadline, or this one was refused; says who and why.
             UsageError: the leader's port is taken, the hosts file can't be read, or this host's node rank is too high.
-            StoppedEarly: a host was told to stop in the meantime, or ``stop`` was given.
+            StoppedEarly: a host was told to stop in the meantime.
         """
-        settings, several = self._settings, len(self._hosts) > 1
-        if stop is not None:
-            if several and settings.rollcall_port:
-                self._gathering.report_stop(stop)
-            raise stop
-        if not several:
+        if len(self._hosts) == 1:
             return self._alone(), LoneChannel(self._loop)
-        if not settings.rollcall_port:
+        if not self._settings.rollcall_port:
             raise UsageError("--rollcall-port 0: every host must know the leader's port; give them all the same")
         return self._gathering.run()
 

@@ -6,7 +6,7 @@ from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.base.untrusted import check_types, is_host_name
 from musterpoint.core.job.model import Job, UnnamedHosts
-from musterpoint.core.rollcall.ports import rollcall_port
+from musterpoint.core.rollcall.agreed_ports import rollcall_port
 
 if TYPE_CHECKING:
     from musterpoint.core.channel.topics.attempts import NextAttempt
@@ -60,6 +60,7 @@ class Participant(NamedTuple):
     ``settings``: the options.
     ``unnamed``: set where the platform doesn't name the hosts; ``hosts`` and ``group`` are then placeholders, and
     ``me`` is how this host calls itself.
+    ``at_most``: seconds of its calls, where it only has something to tell.
     """
 
     hosts: tuple[str, ...]
@@ -68,6 +69,12 @@ class Participant(NamedTuple):
     offer: Offer
     settings: Settings
     unnamed: UnnamedHosts | None = None
+    at_most: float = float("inf")
+
+    @property
+    def seconds(self) -> float:
+        """How long the others are waited for."""
+        return min(self.settings.rollcall_timeout, self.at_most)
 
     @classmethod
     def of(cls, job: Job, offer: Offer, settings: Settings) -> "Participant":
@@ -167,6 +174,15 @@ class Roster(NamedTuple):
             found[seat.name] = range(first, first + seat.slots)
             first += seat.slots
         return found
+
+    def settled(self, job: Job) -> Job:
+        """``job`` with the roster's names, which the roll call learned where the platform names no hosts, and with its
+        order.
+        """
+        hosts, group = (tuple(seat.name for seat in seats) for seats in (self.seats, self.group))
+        if job.unnamed is not None:
+            return job._replace(hosts=hosts, group_hosts=hosts, current_host=self.me, unnamed=None)
+        return job if hosts == job.hosts else job._replace(hosts=hosts, group_hosts=group)
 
     def summary(self, launcher: str, independent: bool = False) -> str:
         """One sentence for the log: how many hosts and ranks ``launcher`` has; or ``independent`` programs."""

@@ -55,7 +55,7 @@ class WorkerCall:
         self._leader = self._endpoint = participant.endpoint
         self._seat = 0
         self._me = participant.me
-        self._offer = participant.offer
+        self._participant = participant
         self._settings = participant.settings
         self._stopped: StoppedEarly | None = None
         self._incarnation = incarnation or random_token()
@@ -85,7 +85,7 @@ class WorkerCall:
         # a standstill of this host isn't subtracted here: a new connection costs little during the roll call
         self._sweeper = Sweeper(self._context, lambda _seconds, _now: None, self._sweep)
         self._timers = [
-            self._loop.call_later(self._settings.rollcall_timeout, self._deadline),
+            self._loop.call_later(self._participant.seconds, self._deadline),
             self._loop.call_later(_OWN_NAME_PATIENCE, self._dial),
         ]
         if self._unnamed is None:
@@ -140,7 +140,7 @@ class WorkerCall:
         known = map(plain_address, self._names.last_answer(self._endpoint).addresses)
         sees = tuple(filter(is_address, known))[:MOST_ADDRESSES]
         stop = self._stopped.signal if self._stopped else 0
-        hello = Hello(self._me, self._offer, self._incarnation, sees, address, nonce, stop=stop)
+        hello = Hello(self._me, self._participant.offer, self._incarnation, sees, address, nonce, stop=stop)
         if self._unnamed is not None:
             rank = self._unnamed.node_rank
             hello = hello._replace(nnodes=self._unnamed.nnodes, place=-1 if rank is None else rank)
@@ -204,8 +204,8 @@ class WorkerCall:
         """What this host said of itself, to be compared with the leader's side: strangers learn nothing of it."""
         count = f", {self._unnamed.nnodes} hosts (--nnodes)" if self._unnamed is not None else ""
         return (
-            f"This host's job is {self._offer.job!r} (the program's name, or --job-name), its launcher "
-            f"{self._offer.launcher}{count}: all hosts need the same"
+            f"This host's job is {self._participant.offer.job!r} (the program's name, or --job-name), its launcher "
+            f"{self._participant.offer.launcher}{count}: all hosts need the same"
         )
 
     def _wait(self, link: Link) -> None:
@@ -221,7 +221,7 @@ class WorkerCall:
             self._seat = wire.number(message, "seat", self._unnamed.nnodes - 1, 1)
         elif leader != self._leader:
             raise wire.WireError("the welcome of another job's leader")
-        if wire.text(message, "job") != self._offer.job:
+        if wire.text(message, "job") != self._participant.offer.job:
             raise wire.WireError("the welcome of another job's leader")
         self._leader = leader
         self._ticket = Ticket(wire.token(message, "token"), wire.token(message, "answer"))
@@ -241,7 +241,7 @@ class WorkerCall:
         hosts = frozenset(seat.name for seat in roster.seats)
         if self._unnamed is not None:
             self._me, self._leader = roster.me, roster.seats[0].name
-        if roster.job != self._offer.job or self._leader not in hosts:
+        if roster.job != self._participant.offer.job or self._leader not in hosts:
             raise wire.WireError("the roster of another job")
         assert self._ticket is not None
         self._finish()
@@ -271,7 +271,7 @@ class WorkerCall:
             self._give_up()
 
     def _give_up(self) -> None:
-        seconds = self._settings.rollcall_timeout
+        seconds = self._participant.seconds
         headline = f"the roll call's {seconds:g} s are over, and {self._me} has no roster from {self._leader}"
         notes = oddities(self._me, self._own, over=True) if self._unnamed is None else [self._where()]
         if self._stage.stage == "hello" and not self._heard:

@@ -15,12 +15,13 @@ from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.runtime import Runtime
 from musterpoint.core.started_per_rank.election import Meeting, Place, leave
 from musterpoint.core.started_per_rank.lines import Lines, prove
+from musterpoint.core.supervise.context import OtherEntryPoints
 
 _MOST_STRANGERS = 64
 """Connections that haven't said who they are, beside those of the entry points that are missing."""
 
 
-class Leader:
+class Leader(OtherEntryPoints):
     """The entry point that leads; it gathers the others in the runtime's loop.
 
     ``arguments``: how many its program has; ``lost``: the local ranks of those that led before and have ended.

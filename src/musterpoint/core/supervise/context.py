@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Protocol, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from musterpoint.base.loop import Loop
 from musterpoint.base.records import NamedTuple
@@ -13,17 +13,30 @@ from musterpoint.core.processes.process import oom_kills
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.sidecars import Sidecars
 
-if TYPE_CHECKING:
-    from musterpoint.core.processes.ssh_door import SshDoor
-
 LARGEST = 512 << 10
 """Bytes of a file that is read."""
 _MOST_PROGRAMS = 100
 """Python files of the code directory that are read."""
 
 
-class OtherEntryPoints(Protocol):
-    """The other entry points that the platform started on this host, each for a rank of its own."""
+class OtherEntryPoints:
+    """The other entry points of this host, each for a rank of its own; by itself, none."""
+
+    @property
+    def outlets(self) -> Mapping[int, tuple[int, int]]:
+        """The stdout and stderr of each, by its global rank."""
+        return {}
+
+    def token_for(self, purpose: str) -> str:
+        """A token that this host's processes may know: another one for each ``purpose``; empty where there is none."""
+        return ""
+
+    def gather(self, seconds: float) -> None:
+        """Waits for all of them, at most so long.
+
+        Raises:
+            MusterError: one isn't here, or doesn't fit.
+        """
 
     def start(self, argv: Sequence[str], given: Mapping[str, str], gone: Sequence[str]) -> None:
         """Lets each start ``argv``, with the variables ``given`` in place of its own, and without those ``gone``."""
@@ -35,6 +48,13 @@ class OtherEntryPoints(Protocol):
 
     def kill(self) -> None:
         """Kills what they have started."""
+
+    def end(self, code: int) -> None:
+        """Ends them with ``code``."""
+
+
+class LedByAnother(Exception):
+    """Another entry point of this host leads, and has run the job; the argument is the exit code of that."""
 
 
 class RankTerminal(NamedTuple):
@@ -61,13 +81,12 @@ class SupervisorContext(NamedTuple):
     ours. ``record`` adds an event and its facts to the timeline. ``host`` is this host's name, ``mask`` hides known
     secrets in what others wrote, ``code`` is the directory of the user's program (empty: none), and ``code_copy_of``
     the user's own, where that is a copy. ``oom_kills`` counts
-    the kernel's OOM kills in this container. ``others`` are this host's other entry points, where it has any. ``keep``
+    the kernel's OOM kills in this container. ``others`` are this host's other entry points. ``keep``
     writes a text or bytes to a file of that name, for people, and returns its path (empty: the job has no place for
     it); it raises OSError. ``about_job`` says what of the job a failure's hint depends on. ``terminal``: of one rank,
-    in the place of its pipes. ``ssh``: where other hosts call by ssh. ``stopping``: hears, just before the ranks
-    do, that they are to stop. ``token``: the control
-    socket's, empty for a new one. ``lend``: what a launch of ours in the job's program gets, by its number and the pids
-    of those that run, or ``refused`` with the reason; None: nothing is lent.
+    in the place of its pipes. ``token``: the control socket's, empty for a new one. ``lend``: what a launch of ours in
+    the job's program gets, by its number and the pids of those that run, or ``refused`` with the reason; None: nothing
+    is lent.
     """
 
     loop: Loop
@@ -80,12 +99,10 @@ class SupervisorContext(NamedTuple):
     code: str = ""
     code_copy_of: str = ""
     oom_kills: Callable[[], int] = oom_kills
-    others: OtherEntryPoints | None = None
+    others: OtherEntryPoints = OtherEntryPoints()
     keep: Callable[[str, str | bytes], str] = lambda _name, _content: ""
     about_job: Callable[[], JobFacts] | None = None
     terminal: RankTerminal | None = None
-    ssh: SshDoor | None = None
-    stopping: Callable[[], None] = lambda: None
     token: str = ""
     lend: Callable[[int, tuple[int, ...]], Mapping[str, Any]] | None = None
 

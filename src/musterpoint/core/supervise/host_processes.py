@@ -103,8 +103,6 @@ class HostProcesses:
     def _let_others_start(self, started: StartedPlan, process: ProcessPlan) -> None:
         """The host's other entry points start their ranks, each with the variables that it has itself."""
         others = self._context.others
-        if others is None:
-            return
         environment = self.starter.environment_for(started, process)
         given = {name: value for name, value in environment.items() if started.environ.get(name) != value}
         others.watch(
@@ -350,8 +348,6 @@ class HostProcesses:
         All have ``seconds``, output included. ``stopping``: what those that were left behind fail with is told.
         """
         self.is_ending = True
-        if stopping:
-            self._context.stopping()
         self.others.signal(signo)
         self._context.record("ranks-signalled", signal=signo, ranks=self.ranks.signal(signo, seconds, stopping))
 
@@ -365,8 +361,7 @@ class HostProcesses:
         self.is_ending = True
         self.ranks.being_killed()
         self._context.record("processes-killed", processes=tree.kill_below(os.getpid(), self._context.sidecars.pids))
-        if self._context.others is not None:
-            self._context.others.kill()
+        self._context.others.kill()
 
     @property
     def left_running(self) -> list[int]:

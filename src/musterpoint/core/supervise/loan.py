@@ -11,7 +11,8 @@ import signal
 import socket
 from typing import Any, Callable, Mapping
 
-from musterpoint.base import settings
+from musterpoint.base import exit_codes, settings
+from musterpoint.base.console import Console
 from musterpoint.base.errors import UsageError
 from musterpoint.base.failure import Failure, with_secondary
 from musterpoint.base.loop import READ, Loop
@@ -19,6 +20,7 @@ from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import BY_FIELD, LOCAL, OUTER, PLANNED, SHOW_RANKS, SHOWN, SOCKET_TOKEN, Settings
 from musterpoint.base.stop_budget import rank_grace
 from musterpoint.core.channel.timeouts import Timeouts
+from musterpoint.core.diagnosis.failures import failure_of_error
 from musterpoint.core.job.model import Job, Paths
 from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.processes.control_socket import address_of
@@ -208,6 +210,30 @@ class Lender:
             return self._file.readline()
         except OSError:
             return b""
+
+
+def below(request: Any, runtime_of: Callable[[Any], Any], run: Callable[..., int], end: Callable[..., None]) -> int:
+    """Runs a launch in the program of another job of ours with what that lends; returns its exit code.
+
+    ``run`` gets the runtime of a request and a function that tells how the job ended: ``end`` where no job is above.
+    """
+    lender = Lender.find(request.environ)
+    if lender is None:
+        return run(runtime_of(request), end)
+    try:
+        loan = lender.borrow()
+        if loan is None:
+            Console(str).say("the job above is ending, or runs as another user: it lends nothing, and nothing starts")
+            return exit_codes.STOPPED
+        given = loan.given(request.environ, request.given)
+    except UsageError as error:
+        Console(str).say(str(error))
+        lender.ended(Outcome(error.code, failure_of_error(error, request.environ.get("SM_CURRENT_HOST", ""))))
+        return error.code
+    runtime = runtime_of(request._replace(environ=loan.environ(request.environ), given=given, loan=loan))
+    runtime.timeline.pass_on(lender.tell)
+    lender.watch(runtime.loop)
+    return run(runtime, lambda _runtime, outcome: lender.ended(outcome))
 
 
 def report(failure: Failure, environ: Mapping[str, str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from musterpoint.base.failure import Failure, numbers
@@ -34,11 +35,10 @@ from musterpoint.core.supervise.events import Action, Event
 from musterpoint.core.supervise.host_processes import HostProcesses
 from musterpoint.core.supervise.policy import UNKILLABLE_SECONDS, decide
 from musterpoint.core.supervise.state import Outcome, Rules, State, code_of, first_line
-from musterpoint.core.supervise.watcher import Watched, Watchers
+from musterpoint.core.supervise.watcher import JobWatchers, Watched, Watchers
 
 if TYPE_CHECKING:
     from musterpoint.core.supervise.mpi_daemons import MpiDaemons
-    from musterpoint.core.supervise.ssh_sessions import SshSessions
 
 DRAIN_SECONDS = 10.0
 """How long a slow reader of our output is waited for at the end; a stop leaves less."""
@@ -56,11 +56,19 @@ MOST_NAMED = 3
 class Supervisor:
     """Runs one job on this host.
 
-    Everything happens in the thread that calls :meth:`run`, but for the pump. ``first_stop``: host and signal of a
-    stop, also of one that came when a failure was ending the job.
+    It starts a plan (:meth:`run`) or nothing (:meth:`wait`). Both return when the job is over and no process of it is
+    left. Everything happens in the thread that calls them, but for the pump. ``watchers`` are those of the whole job.
+    ``first_stop``: host and signal of a stop, also of one that came when a failure was ending the job.
     """
 
-    def __init__(self, context: SupervisorContext, rules: Rules, peers: Peers, roster: Roster) -> None:
+    def __init__(
+        self,
+        context: SupervisorContext,
+        rules: Rules,
+        peers: Peers,
+        roster: Roster,
+        watchers: JobWatchers | None = None,
+    ) -> None:
         self._context, self._rules, self._peers, self._roster = context, rules, peers, roster
         self._loop, self._pump = context.loop, context.pump
         self._state = State()
@@ -73,8 +81,8 @@ class Supervisor:
         self._awaited: Callable[[], object] = lambda: self._processes.remaining
         self._processes = HostProcesses(context, self.on_event, self._take_connection)
         self._mpi: MpiDaemons | None = None
-        self._ssh: SshSessions | None = None
-        self._watchers = Watchers(Watched(context, peers, self._processes, roster, rules, self.on_event))
+        watched = Watched(context, peers, self._processes, roster, rules, self.on_event)
+        self._watchers = Watchers(watched, watchers or JobWatchers())
 
     @property
     def token(self) -> str:
@@ -92,20 +100,32 @@ class Supervisor:
         elif signo in STOPPING:
             self.on_event(ev.StopAsked(signal.SIGINT if signo == signal.SIGINT else signal.SIGTERM))
 
-    def run(self, plan: LaunchPlan | None, environ: Mapping[str, str], refusal: Failure | None = None) -> Outcome:
-        """Starts ``plan``; returns when it is over and no process of it is left.
+    def run(self, plan: LaunchPlan, environ: Mapping[str, str]) -> Outcome:
+        """Starts ``plan``."""
+        return self._until_over(partial(self._start, plan, environ))
 
-        ``refusal`` is why this host can't run its part; the other hosts learn it, and all end with it.
+    def wait(self, *reasons: Failure) -> Outcome:
+        """Starts nothing, and tells the other hosts the ``reasons``: all end with the first. Without one it waits for
+        what another host has to tell, or for a stop.
         """
+
+        def begin() -> None:
+            for failure in reasons:
+                self.on_event(ev.Broken(failure._replace(host=self._context.host)))  # as the roll call settled it
+
+        return self._until_over(begin)
+
+    def _until_over(self, begin: Callable[[], None]) -> Outcome:
         tree.adopt_orphans()
         self._peers.listen(self._on_peer_event)
         try:
-            if plan is not None and refusal is None:
-                self._start(plan, environ)
-            self._start_pump(plan)
+            begin()
+            try:
+                self._pump.start()
+            except OSError as error:
+                for process in self._processes.plan.processes[:1] if self._processes.started is not None else ():
+                    self.on_event(ev.Broken(cannot_start(process, error, "fork", self._context.diagnosis)))
             self._watchers.open("started")
-            if refusal is not None:
-                self.on_event(ev.Broken(refusal))
             self._processes.reap()
             while not self._finished:
                 self._loop.turn()
@@ -116,8 +136,6 @@ class Supervisor:
             raise
         finally:
             self._watchers.close()
-            if self._ssh is not None:
-                self._ssh.close()
             self._pump.drain(DRAIN_SECONDS_STOPPED if self._state.stopped_by else DRAIN_SECONDS)
             self._processes.close()
         outcome = self._outcome(self._state)
@@ -139,25 +157,11 @@ class Supervisor:
             self._context.say(f"the job was stopped by {by}{where}, exit code {outcome.code}")
 
     def _start(self, plan: LaunchPlan, environ: Mapping[str, str]) -> None:
-        if plan.ssh is not None and self._context.ssh is not None:
-            from musterpoint.core.supervise.ssh_sessions import SshSessions
-
-            self._ssh = SshSessions(self._context, self._processes, plan.ssh, self._context.ssh)
-            self._ssh.write(plan, environ)
+        self._watchers.starts(plan, environ)
         self._processes.start(plan, environ)
         self._watchers.open("planned")
-        if self._ssh is not None:
-            self._ssh.open()
         if self._mpi is not None:
             self._mpi.plan_started()
-
-    def _start_pump(self, plan: LaunchPlan | None) -> None:
-        try:
-            self._pump.start()
-        except OSError as error:
-            if plan is not None:
-                failure = cannot_start(plan.processes[0], error, "fork", self._context.diagnosis)
-                self.on_event(ev.Broken(failure))
 
     @property
     def _daemons(self) -> MpiDaemons:
@@ -180,7 +184,9 @@ class Supervisor:
 
     def _outcome(self, state: State) -> Outcome:
         code, hidden = code_of(state, self._rules), self._processes.ranks.hidden
-        self._record_silence()
+        since, seconds = self._context.pump.longest_silence()
+        if seconds >= LONG_SILENCE:
+            self._context.record("longest-silence", since=round(since, 6), seconds=round(seconds, 3))
         self._context.record("job-ended", code=code)
         return Outcome(
             code=code,
@@ -192,12 +198,6 @@ class Supervisor:
             cut_off=self._processes.ranks.cut_off,
             warnings=(*hidden.warnings, *hidden.told_by_launches, *self._pump.missing),
         )
-
-    def _record_silence(self) -> None:
-        """Adds the longest time in which no process here wrote anything, where it is worth a look."""
-        since, seconds = self._context.pump.longest_silence()
-        if seconds >= LONG_SILENCE:
-            self._context.record("longest-silence", since=round(since, 6), seconds=round(seconds, 3))
 
     def on_event(self, event: Event) -> None:
         """Decides and acts. Events caused by the actions are handled after them."""
@@ -247,7 +247,10 @@ class Supervisor:
             self._context.record(name, phase=self._state.phase, **facts)
 
     def _signal_ranks(self, action: ev.SignalRanks) -> None:
-        self._processes.signal_ranks(action.signal, action.seconds, stopping=bool(self._state.stopped_by))
+        stopping = bool(self._state.stopped_by)
+        if stopping:
+            self._watchers.stopping(action.seconds)
+        self._processes.signal_ranks(action.signal, action.seconds, stopping=stopping)
 
     def _start_timer(self, action: ev.StartTimer) -> None:
         old = self._timers.get(type(action.event))
@@ -317,18 +320,16 @@ class Supervisor:
         self._processes.reap()
 
     def _take_connection(self, connection: Connection, line: str) -> bool:
-        """Takes connections of mpirun's launch agents, of ssh sessions, of ranks that raise, and of launches of ours
-        in the job's program.
+        """Takes connections of mpirun's launch agents, of ranks that raise, of launches of ours in the job's program,
+        and those that a watcher of the job waits for.
         """
         if line.startswith("start "):
             return self._daemons.asked(connection, line.split())
-        if line.startswith("ssh ") and self._ssh is not None:
-            return self._ssh.asked(connection, line.split())
         if line.startswith(RAISED):
             return self._raised(connection, line)
         if line.startswith(LAUNCHES) and not (line.startswith(LAUNCHES[0]) and self._processes.is_ending):
             return self._processes.take_launch(connection, line)
-        return False
+        return self._watchers.takes(connection, line)
 
     def _raised(self, connection: Connection, line: str) -> bool:
         """A rank is on its way out by an exception."""

@@ -14,7 +14,6 @@ from musterpoint.base.errors import RollCallError
 from musterpoint.base.probe import Answer
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.job.read import read_job
-from musterpoint.core.prepare import named_job
 from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Offer, Participant, Roster
 from musterpoint.core.runtime import Request, Runtime
@@ -72,7 +71,7 @@ def _check(runtime: Runtime, subject: Subject) -> Checked:
     def ask(words: Sequence[str], environ: Mapping[str, str], cwd: str, errors: bool) -> Answer:
         return probe.ask(words, environ, cwd, errors, runtime.loop, joint.check)
 
-    subject = subject._replace(job=named_job(subject.job, roster), ask=ask)
+    subject = subject._replace(job=roster.settled(subject.job), ask=ask)
     runtime.signals.route_to(joint.on_signal)
     code = 1
     try:

@@ -15,6 +15,7 @@ from musterpoint.core.code.interpreter import user_environment
 from musterpoint.core.code.unwrap import ReadLine, unwrapped
 from musterpoint.core.code.workspace import Code
 from musterpoint.core.fabric.setting import EnvSetting
+from musterpoint.core.ignored_options import ignored_options
 from musterpoint.core.job import platforms
 from musterpoint.core.job.model import InstanceGroup, Job
 from musterpoint.core.job.opt_ml import base_of, paths_of
@@ -22,15 +23,15 @@ from musterpoint.core.job.read import masker_of, platform_of, read_job
 from musterpoint.core.job.sagemaker_files import RESOURCES
 from musterpoint.core.job.variables import Watched, of_platform
 from musterpoint.core.launch.choose import Choice
+from musterpoint.core.launch.host_plan import plan_host
 from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.inputs import LOOPBACK
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.table import find
-from musterpoint.core.prepare import named_job, plan_host, prepare_host, what_is_wanted
+from musterpoint.core.prepare import prepare_host, what_is_wanted
 from musterpoint.core.processes.pid1 import pid1_note, unstoppable_pid1
 from musterpoint.core.rollcall.roster import Roster, Seat
 from musterpoint.core.runtime import Request
-from musterpoint.core.unheeded import unheeded
 from musterpoint.tools.plans.page import BY_LAUNCHER, KEPT, NOT_NEEDED, READ, REMOVED, REPLACED, Subject
 
 DECIDES = ("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "HOME")
@@ -48,8 +49,7 @@ class HostView(NamedTuple):
 class Preview(NamedTuple):
     """Every host's plan. ``job`` is as this host sees it; ``choice`` is the leader's. ``rosters`` and ``plans`` are in
     host order. ``environ`` and ``python`` are those of the program on this host, ``used`` is what becomes of each of
-    the platform's variables.
-    ``lacks``: what the launcher needs and isn't here, each as the error that a launch would end with.
+    the platform's variables, ``lacks`` what the launcher needs and isn't here, each as the error of a launch.
     """
 
     job: Job
@@ -243,16 +243,16 @@ def preview(
         if job.unnamed is not None and names:
             seats = tuple(seat._replace(name=name) for seat, name in zip(roster.seats, names, strict=True))
             roster = roster._replace(seats=seats, me=names[job.rank_of_host], master_address=seats[0].address)
-            each = each._replace(job=named_job(each.job, roster))
+            each = each._replace(job=roster.settled(each.job))
         rosters.append(roster)
         plans.append(plan_host(each.job, each.settings, host, roster, view.environ))
-    job = named_job(views[0].job, rosters[0]) if names else views[0].job
+    job = rosters[0].settled(views[0].job) if names else views[0].job
     leader = job.hosts.index(job.leader)
     first, choice = views[leader], prepared[leader].choice
     notes = (
         *filter(None, (seen[0].note,)),
         *_notes(views[0]._replace(job=job), rosters[0]),
-        *unheeded(first.job, first.options, first.environ, given, choice, typed),
+        *ignored_options(first.job, first.options, first.environ, given, choice, typed),
         *endings(lacks.values()),
     )
     made = Preview(job, prepared[leader].choice, tuple(rosters), tuple(plans), notes, seen[0].environ)

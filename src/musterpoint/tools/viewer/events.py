@@ -37,6 +37,7 @@ EVENTS: dict[str, Meaning] = {
     "rollcall-done": Meaning("step", "the roll call was complete after {seconds} s"),
     "rollcall-failed": Meaning("failure", "the roll call failed: {reason}"),
     "name-resolved": Meaning("network", "the name {of} was found at {address}, try {tries}", False),
+    "host-excused": Meaning("step", "this host started nothing: {why}"),
     "hosts-met": Meaning("note", "all hosts were of one start, {start}", False),
     "host-here": Meaning("network", "{of} was here, from {address}"),
     "seated": Meaning("network", "the leader {leader} gave this host its seat"),

@@ -15,11 +15,11 @@ import pytest
 
 from musterpoint.base.errors import FetchError, StoppedEarly
 from musterpoint.core.code import fetch as module
-from musterpoint.core.code.build_locks import folder_of, warnings
 from musterpoint.core.code.mark import Mark, read, remove, write
 from musterpoint.core.code.project import MARK
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.job.model import EntryPoint, Job, Paths
+from musterpoint.core.supervise.watchers.build_locks import folder_of, warnings
 
 from .conftest import Bench, prepare
 

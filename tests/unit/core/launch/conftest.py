@@ -13,7 +13,7 @@ from musterpoint.core.fabric.devices import Devices, Memory
 from musterpoint.core.fabric.mpi import OPEN_MPI, Mpi
 from musterpoint.core.fabric.ssh import Ssh
 from musterpoint.core.job.model import Distribution, EntryPoint, Job, StartedRank
-from musterpoint.core.launch.build import build_plan
+from musterpoint.core.launch.host_plan import build_plan
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.rollcall.roster import Roster, Seat

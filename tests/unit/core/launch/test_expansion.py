@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.core.fabric.setting import EnvSetting
-from musterpoint.core.launch.build import EXPANDED as NAMES
-from musterpoint.core.launch.build import expand, expanded
+from musterpoint.core.launch.host_plan import EXPANDED as NAMES
+from musterpoint.core.launch.host_plan import expand, expanded
 from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan, program_arguments
 from musterpoint.embedded.programs.registry import text_of
 

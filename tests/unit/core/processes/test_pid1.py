@@ -12,15 +12,10 @@ import pytest
 
 from musterpoint.base.settings import LOCAL
 from musterpoint.core.processes import pid1
-from musterpoint.core.processes.pid1 import (
-    Pid1Watch,
-    pid1_note,
-    refusal,
-    refused_note,
-    tracer_of_pid1,
-    unstoppable_pid1,
-)
+from musterpoint.core.processes.pid1 import pid1_note, refusal, refused_note, tracer_of_pid1, unstoppable_pid1
 from musterpoint.core.processes.process import CannotStart
+from musterpoint.core.supervise.watchers import pid1_watch
+from musterpoint.core.supervise.watchers.pid1_watch import Pid1Watch
 
 NOTHING = "0000000000000000"
 TERM = "0000000000004000"
@@ -210,7 +205,8 @@ def test_the_watch_reports_one_stop() -> None:
 )
 def test_a_refusal_is_reported_once(monkeypatch: pytest.MonkeyPatch, tracer: int, local: str, words: str) -> None:
     """Hosts of this machine's own jobs share PID 1: one of them traces it, and stops all."""
-    monkeypatch.setattr(pid1, "tracer_of_pid1", lambda proc="/proc": tracer)
+    for module in (pid1, pid1_watch):
+        monkeypatch.setattr(module, "tracer_of_pid1", lambda proc="/proc": tracer)
     watched = Watched(FakeSidecars(), **{LOCAL: local})
     watched.sidecars.line("refused 1")
     watched.sidecars.ended(0)

@@ -260,7 +260,7 @@ def test_a_stop_before_the_roll_call(port: int) -> None:
     participant = Participant(("a", "b"), ("a",), "a", Offer("j", "", 1, ""), Settings())
     roll_call = RollCall(loop, participant, print, lambda *a, **k: None, unheld())
     with pytest.raises(StoppedEarly):
-        roll_call.run(StoppedEarly("a", 2))
+        roll_call.report_stop(StoppedEarly("a", 2))
     loop.close()
 
 

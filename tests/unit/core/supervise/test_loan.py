@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import threading
+from types import SimpleNamespace
 from typing import Any, Callable, Iterator
 
 import pytest
@@ -17,10 +18,9 @@ from musterpoint.base.loop import Loop
 from musterpoint.base.settings import BY_FIELD, OUTER, SOCKET_TOKEN, Settings
 from musterpoint.core.job.model import EntryPoint, Job, Paths
 from musterpoint.core.processes.control_socket import Connection, ControlSocket
-from musterpoint.core.ready import below
 from musterpoint.core.rollcall.roster import Offer, Roster, Seat
 from musterpoint.core.runtime import Request
-from musterpoint.core.supervise.loan import Lender, Loan, lend, report
+from musterpoint.core.supervise.loan import Lender, Loan, below, lend, report
 from musterpoint.core.supervise.state import Outcome
 
 SEATS = (Seat("algo-1", "10.0.0.1", 1), Seat("algo-2", "10.0.0.2", 1), Seat("algo-3", "10.0.0.3", 0, False))
@@ -186,20 +186,25 @@ def test_the_job_above_hears_of_processes_and_of_the_end(above: Above) -> None:
 REQUEST = Request({"SAGEMAKER_BASE_DIR": "/nonexistent"}, {"slots": 2}, "train.py")
 
 
-def ran(request: Request, lender: Lender | None) -> int:
+def launched(request: Request) -> int:
     """An entry point, which ends with 3 below a job and with 5 where there is none."""
-    if lender is None:
-        assert request.loan is None
-        return 5
-    assert request.loan is not None and request.given["slots"] == 2
-    lender.ended(Outcome(0))
-    return 3
+
+    def runtime_of(request: Request) -> Any:
+        return SimpleNamespace(request=request, timeline=SimpleNamespace(pass_on=print), loop=Loop())
+
+    def run(runtime: Any, end: Callable[[Any, Outcome], None]) -> int:
+        loan = runtime.request.loan
+        assert loan is None or runtime.request.given["slots"] == 2
+        end(runtime, Outcome(0))
+        return 5 if loan is None else 3
+
+    return below(request, runtime_of, run, lambda _runtime, _outcome: None)
 
 
 @pytest.mark.parametrize("environ", [{}, {OUTER: ""}, {OUTER: "@musterpoint-of-a-job-that-is-gone"}])
 def test_nobody_above(environ: dict[str, str]) -> None:
     assert Lender.find(environ) is None
-    assert below(REQUEST._replace(environ=environ), ran) == 5
+    assert launched(REQUEST._replace(environ=environ)) == 5
     assert not report(Failure("", 64, "muster", "user", "muster: no such file"), environ)
 
 
@@ -218,7 +223,7 @@ def test_how_a_launch_ends_by_what_it_is_lent(
     says: str,
 ) -> None:  # fmt: skip
     environ, said = above(lends)
-    assert below(REQUEST._replace(environ=environ, given={"slots": 2, **given}), ran) == code
+    assert launched(REQUEST._replace(environ=environ, given={"slots": 2, **given})) == code
     assert says in capfd.readouterr().err
     told = [json.loads(line.removeprefix("ended ")) for line in said[1:]]
     assert [one["failure"] and one["failure"]["code"] for one in told] == {3: [None], 64: [64], 143: []}[code]

@@ -56,15 +56,15 @@ class Bench(Piped):
         self.peers: Peers = LoneChannel(self.loop)
         self.environ = {**ENVIRON, "GONE": "1"}
 
-    def run(self, plan: LaunchPlan | None, refusal: Failure | None = None, **rules: Any) -> Outcome:
+    def run(self, plan: LaunchPlan, refusal: Failure | None = None, **rules: Any) -> Outcome:
         context = context_for(self.loop, self.pump, self.record, self.say)
         supervisor = Supervisor(context, Rules(**{"host": "algo-1", "grace": 500.0, **rules}), self.peers, ROSTER)
         self.signals.route_to(supervisor.on_signal)
-        outcome = supervisor.run(plan, self.environ, refusal)
+        outcome = supervisor.run(plan, self.environ) if refusal is None else supervisor.wait(refusal)
         context.sidecars.close(5.0)
         return outcome
 
-    def fails(self, plan: LaunchPlan | None, refusal: Failure | None = None, **rules: Any) -> Failure:
+    def fails(self, plan: LaunchPlan, refusal: Failure | None = None, **rules: Any) -> Failure:
         """How a job ends that fails; its code is the failure's."""
         outcome = self.run(plan, refusal, **rules)
         assert outcome.failure is not None and outcome.failure.code == outcome.code
@@ -157,9 +157,9 @@ def test_a_stop(bench: Bench, ready: Path, cut_off: bool) -> None:
     assert bench.said[-1] == "the job was stopped by SIGTERM, exit code 143"
 
 
-@pytest.mark.parametrize(("plan", "code"), [(shell("true", cwd="/nonexistent"), 64), (None, 72)])
-def test_what_cannot_start(bench: Bench, plan: LaunchPlan | None, code: int) -> None:
-    refusal = None if plan else Failure("algo-1", 72, "muster", "infra", "muster: no torch here")
+@pytest.mark.parametrize(("plan", "code"), [(shell("true", cwd="/none"), 64), (LaunchPlan.nothing("algo-1"), 72)])
+def test_what_cannot_start(bench: Bench, plan: LaunchPlan, code: int) -> None:
+    refusal = None if plan.launcher else Failure("algo-1", 72, "muster", "infra", "muster: no torch here")
     failure = bench.fails(plan, refusal)
     assert (failure.code, failure.cause) == (code, "muster")
 
@@ -328,7 +328,7 @@ def test_the_timeline_keeps_its_words_whatever_the_classes_are_called(bench: Ben
     supervisor = Supervisor(context, Rules("algo-1", 5.0), bench.peers, ROSTER)
     for event in (ev.RootCauseDue(), ev.KillDue(), ev.LeaveDue(), PeerSilent("algo-2", 15.0), PeerBack("algo-2")):
         supervisor.on_event(event)
-    supervisor.run(None, {}, Failure("algo-1", 64, "muster", "user", "no program"))
+    supervisor.wait(Failure("algo-1", 64, "muster", "user", "no program"))
     assert bench.events == [
         "root-cause-due", "stop-grace-over", "leave-due", "host-silent", "host-back",
         "failure-seen", "job-failed", "group-ended", "all-hosts-done", "job-ended",

@@ -1,14 +1,18 @@
-"""Finds lock files that killed builds of torch extensions left behind.
+"""Looks for lock files that killed builds of torch extensions left behind.
 
 A program that compiles an extension on first use (DeepSpeed does) makes a file ``lock`` beside it and removes it after
 the build. A killed build leaves the file, and every later run waits for ever, silently (``torch.utils.file_baton``).
 A running build has the file open.
+
+The search would delay the ranks, so it begins when they run; the warning still comes in time.
 """
 
 from __future__ import annotations
 
 import os
 from typing import Iterator, Mapping
+
+from musterpoint.core.supervise.watcher import Watched, WatchedJob, Watcher
 
 
 def folder_of(environ: Mapping[str, str]) -> str:
@@ -55,3 +59,20 @@ def _open_files(proc: str) -> set[str]:
             except OSError:
                 continue  # it ended, or belongs to another user
     return found
+
+
+class BuildLocks(Watcher):
+    """Warns of each lock that nobody holds, in every attempt."""
+
+    def __init__(self, seen: WatchedJob) -> None:
+        self._seen = seen
+
+    def begins(self, watched: Watched) -> None:
+        self._seen.loop.call_later(0, self._look)
+
+    def _look(self) -> None:
+        for text in warnings(self._seen.environ):
+            self._seen.say(f"warning: {text}")
+
+
+watch = BuildLocks

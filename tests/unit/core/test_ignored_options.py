@@ -10,9 +10,9 @@ import pytest
 
 from musterpoint.base.settings import LOCAL, Settings
 from musterpoint.base.spellings import Typed
+from musterpoint.core.ignored_options import INTERNAL, ignored_options, unknown_variables, without_effect
 from musterpoint.core.job.model import Distribution, EntryPoint, Job, Paths
 from musterpoint.core.launch.choose import Choice
-from musterpoint.core.unheeded import INTERNAL, unheeded, unknown_variables, without_effect
 
 STRANGE = [
     ({"MUSTER_LAUNCER": "ranks"}, "did you mean MUSTER_LAUNCHER?"),
@@ -48,7 +48,7 @@ def test_no_variable_of_ours_is_strange(root: Path) -> None:
     names = {name for text in texts for name in re.findall(r"\bMUSTER_[A-Z0-9_]*[A-Z0-9]\b", text)}
     assert len(names) > 40
     assert unknown_variables(dict.fromkeys(names - {"MUSTER_USER"}, "x")) == []
-    stale = INTERNAL - names
+    stale = INTERNAL - names - {"MUSTER_CACHE"}  # scripts/environments.py has it
     assert not stale, "nothing reads them any more"
 
 
@@ -98,7 +98,7 @@ def test_what_is_said(
     job: Job, options: Settings, environ: dict[str, str], choice: Choice, typed: bool, words: str
 ) -> None:
     line = Typed("muster launch", (), "t.py", {}) if typed else None
-    said = unheeded(job, options, environ, {}, choice, typed, line)
+    said = ignored_options(job, options, environ, {}, choice, typed, line)
     assert len(said) == bool(words)
     assert words in "".join(said)
 
@@ -110,4 +110,4 @@ def test_what_is_said(
 def test_requirements_that_nobody_installs(platform: Any, options: dict[str, Any], said: int, tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").touch()
     job = JOB._replace(platform=platform, paths=Paths(code=str(tmp_path)))
-    assert len(unheeded(job, Settings(**options), {}, {}, TORCHRUN, typed=True)) == said
+    assert len(ignored_options(job, Settings(**options), {}, {}, TORCHRUN, typed=True)) == said

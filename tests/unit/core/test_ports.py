@@ -13,7 +13,8 @@ from typing import Iterator
 import pytest
 
 from musterpoint.base.errors import UsageError
-from musterpoint.core.rollcall.ports import Ports, any_free, is_free, leaders_master_port, next_master_port, offered
+from musterpoint.core.ports import Ports, any_free, is_free, offered
+from musterpoint.core.rollcall.agreed_ports import leaders_master_port, next_master_port
 
 HERE = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4] / "src")}
 
@@ -55,7 +56,7 @@ def ports() -> Iterator[Ports]:
 def held() -> Iterator[tuple[int, int]]:
     """A port that another job of musterpoint holds, which nobody listens on; and that job's process."""
     hold = (
-        "import sys; from musterpoint.core.rollcall.ports import Ports; held = Ports(); "
+        "import sys; from musterpoint.core.ports import Ports; held = Ports(); "
         "print(held.take_any(), flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
@@ -122,7 +123,7 @@ def test_a_master_port_that_somebody_listens_on(taken: int, ports: Ports) -> Non
 
 
 def test_a_hold_ends_with_its_process(ports: Ports) -> None:
-    hold = "from musterpoint.core.rollcall.ports import Ports; held = Ports(); print(held.take_any())"
+    hold = "from musterpoint.core.ports import Ports; held = Ports(); print(held.take_any())"
     done = subprocess.run([sys.executable, "-c", hold], env=HERE, capture_output=True, text=True, check=True)
     assert ports.take(int(done.stdout))
 
@@ -139,7 +140,7 @@ def test_what_a_process_starts_does_not_inherit_a_hold(ports: Ports) -> None:
 def test_ports_of_a_process_above_are_lent_once(above: int, ports: Ports) -> None:
     port = ports.take_any()
     take = (
-        "import sys; from musterpoint.core.rollcall.ports import Ports; held = Ports(); "
+        "import sys; from musterpoint.core.ports import Ports; held = Ports(); "
         f"print(held.take({port}), flush=True); sys.stdin.read()"
     )
     words = [sys.executable, "-c", take]

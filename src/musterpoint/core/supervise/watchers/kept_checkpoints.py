@@ -21,8 +21,9 @@ from musterpoint.core.channel.topics.whole_checkpoints import (
 from musterpoint.core.data.mover import Access, access_of, mib
 from musterpoint.core.data.moves import Target
 from musterpoint.core.data.places import Share
-from musterpoint.core.outputs.beside import Beside, Task
-from musterpoint.core.runtime import Runtime
+from musterpoint.core.processes.beside import Beside, Task
+from musterpoint.core.supervise.state import Outcome
+from musterpoint.core.supervise.watcher import Watched, WatchedJob, Watcher
 from musterpoint.embedded.programs.registry import KEEPER
 
 LONGEST_LOOK = 10.0
@@ -31,6 +32,20 @@ COARSE = 100_000_000
 """Nanoseconds by which a file's time may be behind the clock."""
 STOP_FILE = ".muster-stop"
 """Beside the checkpoints while the job stops: when ranks are killed, by the machine's monotonic clock."""
+
+
+class ToKeep(NamedTuple):
+    """The checkpoints that are kept: those in ``directory``, at ``target``.
+
+    ``share``: this host's of the group's. ``is_shared``: the directory is the first host's, which keeps them.
+    """
+
+    peers: Peers
+    target: Target
+    directory: str
+    share: Share
+    access: Access
+    is_shared: bool
 
 
 class Kept(NamedTuple):
@@ -70,27 +85,18 @@ class _Others:
         return [*(("took", each) for each in self._took.items()), *(("part", each) for each in parts), *self._words]
 
 
-class Keeping:
+class Keeping(Watcher):
     """Nothing here raises or changes how the job ends."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        peers: Peers,
-        target: Target,
-        directory: str,
-        share: Share,
-        access: Access,
-        grace: float,
-        is_shared: bool,
-    ) -> None:
-        self._runtime, self._target, self._share = runtime, target, share
+    def __init__(self, seen: WatchedJob) -> None:
+        peers, target, directory, share, access, is_shared = seen.found["checkpoints"]
+        self._seen, self._target, self._share = seen, target, share
         self._directory = os.path.realpath(directory)  # a link that comes when the ranks run isn't followed
-        self._access, self._grace, self._is_shared = access, grace, is_shared
+        self._access, self._grace, self._is_shared = access, seen.grace, is_shared
         self._topic = peers.topic(TOPIC) if share.hosts > 1 else None
         name = f"what keeps checkpoints at {target.uri}"
         task = Task(KEEPER, name, target.uri, access, self._asked, self._hear, self._last)
-        self._beside = Beside(task, runtime.loop, runtime.sidecars, runtime.console.say, grace)
+        self._beside = Beside(task, seen.loop, seen.sidecars, seen.say, seen.grace)
         self._request: dict[str, Any] = {}
         self._hosts: tuple[str, ...] = ()
         self._clean = self._cut_off = False
@@ -99,13 +105,16 @@ class Keeping:
         self._next: int | None = None
         self._newest, self._number, self._problem, self._warned = "", 0, "", False
 
-    @property
-    def grace(self) -> float:
-        """Seconds between SIGTERM and SIGKILL."""
-        return self._grace
+    def begins(self, watched: Watched) -> None:
+        plan, roster = watched.processes.plan, watched.roster
+        ranks = plan.world_size, plan.first_rank, plan.local_ranks
+        hosts = tuple(seat.name for seat in roster.group)
+        self._seen.loop.call_later(0, lambda: self.begin(ranks, hosts, roster.attempt))
 
     def begin(self, ranks: tuple[int, int, int], hosts: tuple[str, ...], attempt: int) -> None:
-        """See :class:`musterpoint.core.runtime.CheckpointsKept`."""
+        """Begins, unless it has: ``ranks`` are all of the job, the first one here and how many are here; ``hosts`` are
+        the group's, in rank order. To be called in the main thread.
+        """
         if self._request or self._hosts:
             return
         self._hosts = hosts
@@ -130,7 +139,7 @@ class Keeping:
             self._on_told(told)
         self._beside.start()
 
-    def next_attempt(self, attempt: int) -> None:
+    def again(self, attempt: int) -> None:
         """Every rank has ended, and another attempt begins with the files that are here. What was saved before it and
         after it makes no checkpoint together, so the keeper notes what there is.
         """
@@ -145,7 +154,7 @@ class Keeping:
         self._request["attempt"], self._next = attempt, None
 
     def _await_look(self) -> None:
-        loop = self._runtime.loop
+        loop = self._seen.loop
         until = loop.clock() + LONGEST_LOOK
         while self._next is not None and self._beside.runs and (left := until - loop.clock()) > 0:
             loop.turn(left)
@@ -166,21 +175,22 @@ class Keeping:
         except OSError:
             pass
 
-    def finish(self, left: float | None, clean: bool, cut_off: bool) -> Kept:
-        """Sends the last whole checkpoint; call it when no rank runs any more. ``clean``: the job went well, so that no
-        file is half. ``cut_off``: a rank here didn't end with 0, so that it may have been about to save. Takes ``left``
-        seconds at most, less :data:`~musterpoint.base.stop_budget.UPLOAD_RESERVE`; None: no stop limits it.
+    def ends(self, outcome: Outcome) -> Mapping[str, Any]:
+        """Sends the last whole checkpoint. After a stop it gets the rest of the platform's grace, less
+        :data:`~musterpoint.base.stop_budget.UPLOAD_RESERVE`.
         """
-        self._clean, self._cut_off, seconds = clean, cut_off and not clean, 0.0
+        # a stop is no failure where every rank here has saved what it had and ended with 0
+        self._clean, seconds = not outcome.code or (outcome.failure is None and not outcome.cut_off), 0.0
+        self._cut_off = outcome.cut_off and not self._clean
         if self._request:
-            self._runtime.signals.route_to(self._beside.on_signal)
+            self._seen.signals.route_to(self._beside.on_signal)
             if self._topic is not None:
                 self._topic.wait()
-            seconds = self._beside.finish(left)
+            seconds = self._beside.finish(self._seen.left(outcome))
         kept = self._kept()
-        self._runtime.timeline.add("checkpoints-over", seconds=round(seconds, 3), **kept._asdict())
+        self._seen.record("checkpoints-over", seconds=round(seconds, 3), **kept._asdict())
         if kept.problem and not self._beside.why_not:
-            self._runtime.console.say(f"warning: checkpoints at {kept.uri}: {kept.problem}")
+            self._seen.say(f"warning: checkpoints at {kept.uri}: {kept.problem}")
         if self._topic is not None:
             self._tell_end(kept.problem[:2000])
         self._beside.close()
@@ -188,7 +198,7 @@ class Keeping:
             os.unlink(os.path.join(self._directory, STOP_FILE))
         except OSError:
             pass
-        return kept
+        return {"checkpoints": kept._asdict()}
 
     def _kept(self) -> Kept:
         over = self._beside.over or {}
@@ -215,7 +225,7 @@ class Keeping:
     def _hear(self, fact: dict[str, Any]) -> None:
         if "problem" in fact:
             self._problem = fact["problem"]
-            self._runtime.console.say(f"warning: keeping checkpoints at {self._target.uri}: {fact['problem']}")
+            self._seen.say(f"warning: keeping checkpoints at {self._target.uri}: {fact['problem']}")
         elif "attempt" in fact:
             self._next = None if fact["attempt"] == self._next else self._next
         elif "marked" in fact:
@@ -245,17 +255,17 @@ class Keeping:
     def _on_whole(self, fact: Mapping[str, Any]) -> None:
         self._newest, self._number, self._problem = fact["whole"], fact["number"], ""
         self._others.settle(fact["past"], *fact["took"])
-        self._runtime.console.say(
+        self._seen.say(
             f"checkpoint {fact['number']} is whole at {self._target.uri}: {fact['whole']} ({mib(fact['bytes'])})"
         )
-        self._runtime.timeline.add("checkpoint-kept", name=fact["whole"], number=fact["number"], bytes=fact["bytes"])
+        self._seen.record("checkpoint-kept", name=fact["whole"], number=fact["number"], bytes=fact["bytes"])
 
     def _on_uploaded(self, fact: Mapping[str, Any]) -> None:
         seconds = fact["seconds"]
-        self._runtime.timeline.add("checkpoint-uploaded", name=fact["uploaded"], bytes=fact["bytes"], seconds=seconds)
+        self._seen.record("checkpoint-uploaded", name=fact["uploaded"], bytes=fact["bytes"], seconds=seconds)
         if not self._warned and seconds > self._grace - UPLOAD_RESERVE and not self._beside.is_finishing:
             self._warned = True
-            self._runtime.console.say(
+            self._seen.say(
                 f"warning: {fact['uploaded']} took {seconds:.0f} s to get to {self._target.uri}, and a stop leaves "
                 f"{self._grace:.0f} s: one that is saved in a stop won't get there, the one before is used then"
             )
@@ -278,3 +288,6 @@ class Keeping:
     def _hand_on(self, word: str, about: Any) -> None:
         self._others.add(word, about)
         self._send(word, about)
+
+
+watch = Keeping

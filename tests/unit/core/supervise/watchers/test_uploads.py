@@ -6,19 +6,23 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Iterator
+from types import SimpleNamespace
+from typing import Any, Iterator
 
 import pytest
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.loop import Loop
-from musterpoint.core.data.mover import Access
+from musterpoint.base.probe import ask
+from musterpoint.base.settings import Settings
 from musterpoint.core.job.hyperparameters import decode
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.opt_ml import paths_of
 from musterpoint.core.job.sagemaker_files import entry_point
-from musterpoint.core.outputs.sync import Destination, Sync, destination_of, sync_plan
 from musterpoint.core.processes.sidecars import Sidecars
+from musterpoint.core.supervise.state import Outcome
+from musterpoint.core.supervise.watcher import WatchedJob
+from musterpoint.core.supervise.watchers.uploads import Destination, Uploads, destination_of, watch
 
 JOB = {"TRAINING_JOB_NAME": "job"}
 
@@ -64,15 +68,15 @@ class Bench:
         self.loop = Loop()
         self.sidecars = Sidecars(self.loop)
 
-    def sync(self, output: str, interpreter: str = sys.executable, below_toolkit: bool = False) -> Sync | None:
+    def sync(self, output: str, interpreter: str = sys.executable, below_toolkit: bool = False) -> Uploads | None:
         hyperparameters = decode({"sagemaker_s3_output": output}, "")
         job = Job("sagemaker", "j", ("algo-1",), "algo-1", ("algo-1",), entry_point((), {}),
                   hyperparameters=hyperparameters, paths=paths_of(str(self.base)), files=self.files)  # fmt: skip
-        access = Access({"PATH": os.environ["PATH"]}, (interpreter,))
-        plan = sync_plan(job, access, 30.0, self.said.append, below_toolkit)
-        if plan is None:
-            return None
-        return Sync(plan, self.loop, self.sidecars, self.said.append, lambda event, **facts: self.moments.append(facts))
+        signals: Any = SimpleNamespace(route_to=lambda _: None)
+        environ, say, options = {"PATH": os.environ["PATH"]}, self.said.append, Settings()
+        tools = self.loop, self.sidecars, signals, say, lambda event, **facts: self.moments.append(facts), ask
+        made = watch(WatchedJob(*tools, environ, options, job, False, (interpreter, below_toolkit)))
+        return made if isinstance(made, Uploads) else None
 
     @property
     def directory(self) -> Path:
@@ -120,7 +124,7 @@ def test_nothing_written_nothing_done(bench: Bench) -> None:
     sync = bench.sync("s3://b/p")
     assert sync is not None
     (bench.directory / "folders" / "only").mkdir(parents=True)
-    sync.finish(None)
+    sync.ends(Outcome(0))
     assert (bench.said, bench.moments) == ([], [])
 
 
@@ -144,7 +148,7 @@ def finished(bench: Bench, text: str, monkeypatch: pytest.MonkeyPatch) -> list[s
     sync.begin()
     (bench.directory / "sub").mkdir()
     (bench.directory / "sub" / "a").write_text("a")
-    sync.finish(None)
+    sync.ends(Outcome(0))
     return bench.said[1:]
 
 
@@ -163,7 +167,7 @@ def test_an_uploader_that_can_not_be_started(bench: Bench, monkeypatch: pytest.M
     assert sync is not None
     sync.begin()
     (bench.directory / "a").touch()
-    sync.finish(None)
+    sync.ends(Outcome(0))
     said = "warning: the sync to s3://b/p/output/intermediate/ can't be started: no more processes"
     assert bench.said[1:] == [f"{said}; it is tried again when the job has ended", said]
 
@@ -176,7 +180,7 @@ def test_an_uploader_that_always_dies_is_given_up(bench: Bench, monkeypatch: pyt
 
 
 def test_an_uploader_that_hangs_is_left_behind_in_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("musterpoint.core.outputs.beside.UPLOAD_OVERTIME", 0.2)
+    monkeypatch.setattr("musterpoint.core.processes.beside.UPLOAD_OVERTIME", 0.2)
     monkeypatch.setattr("musterpoint.base.stop_budget.LONGEST_UPLOAD", 0.1)
     said = finished(bench, "exec sleep 60", monkeypatch)
     (text,) = said

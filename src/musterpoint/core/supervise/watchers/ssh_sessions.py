@@ -14,6 +14,7 @@ import sys
 from typing import Callable, Mapping
 
 from musterpoint.base.loop import READ
+from musterpoint.base.settings import without_own
 from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.plan import LaunchPlan, PlannedFile, SshServer
 from musterpoint.core.processes import tree
@@ -23,6 +24,7 @@ from musterpoint.core.processes.ssh_door import SshDoor
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.host_processes import HostProcesses, number_of
 from musterpoint.core.supervise.process_starter import planned_environment
+from musterpoint.core.supervise.watcher import Watched, WatchedJob, Watcher
 
 MOST_ACCEPTED = 16
 """Callers accepted before other events get their turn."""
@@ -30,18 +32,35 @@ SHOWN = 200
 """Characters of a session's command in the timeline."""
 
 
-class SshSessions:
-    """Answers ssh at the port of ``door``, as ``server`` says."""
+class SshSessions(Watcher):
+    """Has keys and a port for ssh from before the roll call on, and answers in each attempt.
 
-    def __init__(self, context: SupervisorContext, processes: HostProcesses, server: SshServer, door: SshDoor) -> None:
-        self._context, self._processes, self._server, self._door = context, processes, server, door
-        self._names = {address: name for name, address in server.callers}
+    Raises:
+        LauncherError: they can't be made, or sshd can't run here.
+        StoppedEarly: this host was told to stop.
+    """
+
+    _context: SupervisorContext
+    _processes: HostProcesses
+    _server: SshServer
+    _names: Mapping[str, str]
+
+    def __init__(self, seen: WatchedJob) -> None:
+        self._loop = seen.loop
+        self._door = SshDoor(seen.found, without_own(seen.environ), seen.ask)
+        self.ports, self.key = (self._door.port,), self._door.key
+        self._answers = False
         self._begun = 0
         self._descriptors: dict[int, int] = {}
         self._warned: set[str] = set()
 
-    def write(self, plan: LaunchPlan, environ: Mapping[str, str]) -> None:
+    def starts(self, watched: Watched, plan: LaunchPlan, environ: Mapping[str, str]) -> None:
         """Writes the files of server and clients, before anything is started that needs them."""
+        self._answers = plan.ssh is not None
+        if plan.ssh is None:
+            return
+        self._context, self._processes, self._server = watched.context, watched.processes, plan.ssh
+        self._names = {address: name for name, address in plan.ssh.callers}
         path, control_socket = self._processes.starter.path_of, self._processes.control_socket
         environment = planned_environment(plan, self._server.process, environ, control_socket, path)
         given = {
@@ -67,10 +86,10 @@ class SshSessions:
         with open(os.open(path, flags, 0o700 if file.executable else 0o600), "w", encoding="utf-8") as opened:
             opened.write(text)
 
-    def open(self) -> None:
-        """Answers callers from now on."""
-        self._door.socket.setblocking(False)
-        self._context.loop.watch(self._door.socket.fileno(), READ, self._accept)
+    def begins(self, watched: Watched) -> None:
+        if self._answers:
+            self._door.socket.setblocking(False)
+            self._loop.watch(self._door.socket.fileno(), READ, self._accept)
 
     def _accept(self, _ready: int) -> None:
         for _ in range(MOST_ACCEPTED):
@@ -101,8 +120,11 @@ class SshSessions:
 
     # -- sessions --
 
-    def asked(self, connection: Connection, words: list[str]) -> bool:
+    def takes(self, connection: Connection, line: str) -> bool:
         """Takes ``ssh PID CALLER COMMAND`` (the last two in hex) from a session that begins; False: it may not."""
+        if not self._answers or not line.startswith("ssh "):
+            return False
+        words = line.split()
         pid, caller, command = number_of(words[1]), *(_text(word) for word in words[2:4])
         if self._processes.is_ending or pid not in {stat.pid for stat in tree.descendants(os.getpid())}:
             return False
@@ -124,19 +146,27 @@ class SshSessions:
         except (AttributeError, OSError):
             return
         ended: Callable[[int], None] = lambda _ready: self._processes.adopted_ended(pid)  # noqa: E731
-        self._context.loop.watch(self._descriptors[pid], READ, ended)
+        self._loop.watch(self._descriptors[pid], READ, ended)
 
     def _forget(self, pid: int) -> None:
         fd = self._descriptors.pop(pid, -1)
         if fd >= 0:
-            self._context.loop.forget(fd)
+            self._loop.forget(fd)
             os.close(fd)
 
-    def close(self) -> None:
+    def over(self, failed: bool) -> None:
         """Ends the server: who calls from now on gets no answer."""
-        self._context.loop.forget(self._door.socket.fileno())
+        self._answers = False
+        self._loop.forget(self._door.socket.fileno())
         for pid in list(self._descriptors):
             self._forget(pid)
+
+    def close(self) -> None:
+        self.over(False)
+        self._door.close()
+
+
+watch = SshSessions
 
 
 def _interpreter() -> str:

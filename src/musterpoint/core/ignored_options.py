@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
-from itertools import chain
-from typing import Any, Collection, Iterator, Mapping, Sequence
+from typing import Any, Iterator, Mapping
 
-from musterpoint.base import settings, spellings
+from musterpoint.base import settings
 from musterpoint.base.errors import similar
 from musterpoint.base.settings import OPTIONS, PREFIX, Settings
 from musterpoint.base.spellings import Typed
+from musterpoint.core.code.misplaced_options import behind_the_program
 from musterpoint.core.code.project import requirements_beside
 from musterpoint.core.fabric.devices import allowed_processors
 from musterpoint.core.job import platforms
@@ -24,58 +23,25 @@ from musterpoint.core.launch.choose import Choice
 from musterpoint.core.launch.smdistributed import not_asked
 from musterpoint.core.launch.table import find, readers
 
+_SUPERVISORS = ("AGENT_STAYS", "CPUS", "EXPAND", "FIRST_RANK", "LOCAL_RANK_AT", "SOCKET", "STUB")
+"""To a launcher's stubs and agents (control_socket.py, rank_environment.py)."""
+_USERS = ("USER_CWD", "USER_PYTHONPATH", "USER_TMPDIR", "USER_PATH", "USER_LD_LIBRARY_PATH", "USER_PYTHONINSPECT")
+_PROGRAMS = ("CACHE", "CPU_FALLBACK", "HOSTFILE", "PYTEST_RANK", "SDK_DRIVERS", "STARTUP")
+"""To what runs in the user's Python, and to programs of ours."""
 INTERNAL = frozenset(
-    {
-        settings.ATTEMPT,
-        settings.CODE_COPY,
-        settings.CODE_COPY_OF,
-        settings.EVENTS,
-        settings.LOCAL,
-        settings.MODULE,
-        settings.OUTER,
-        settings.PROGRAM_ARGS,
-        settings.SHOW_RANKS,
-        settings.SHOWN,
-        settings.SOCKET_TOKEN,
-        settings.TERMINAL,
-        # from the supervisor to a launcher's stubs and agents (control_socket.py, rank_environment.py)
-        "MUSTER_AGENT_STAYS",
-        "MUSTER_CPUS",
-        "MUSTER_EXPAND",
-        "MUSTER_FIRST_RANK",
-        "MUSTER_LOCAL_RANK_AT",
-        settings.PLANNED,
-        "MUSTER_SOCKET",
-        "MUSTER_STUB",
-        "MUSTER_USER_CWD",
-        "MUSTER_USER_PYTHONPATH",
-        "MUSTER_USER_TMPDIR",
-        "MUSTER_USER_PATH",
-        "MUSTER_USER_LD_LIBRARY_PATH",
-        "MUSTER_USER_PYTHONINSPECT",
-        # to what runs in the user's Python, and to programs of ours
-        "MUSTER_AWS_REQUEST",
-        "MUSTER_CACHE",
-        "MUSTER_CPU_FALLBACK",
-        "MUSTER_HOSTFILE",
-        "MUSTER_PYTEST_RANK",
-        "MUSTER_SDK_DRIVERS",
-        "MUSTER_STARTUP",
-    }
+    {each for each in vars(settings).values() if isinstance(each, str) and each[:-1].startswith(PREFIX)}
+    | {PREFIX + name for name in (*_SUPERVISORS, *_USERS, *_PROGRAMS)}
 )
 """Variables that are no options, and that musterpoint's own processes and images set or read."""
 
 _CROWD = 16
 """Ranks for each processor from which on a job is most likely meant otherwise."""
-_FLAGS = frozenset(flag for option in OPTIONS for flag in (option.flag, *option.aliases))
-_LOCAL = spellings.OF_LOCAL | (_FLAGS - {"--nnodes", "--node-rank", "--rollcall-leader", "--job-name", "--platform"})
-"""The flags of ``muster local`` among those that are looked for."""
 _OF_TESTS = "MUSTER_TEST_"
 _OF_A_SERVICE = re.compile(r"_(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)?)$")
 """How the variables end that Kubernetes gives every pod for every Service of its namespace."""
 
 
-def unheeded(
+def ignored_options(
     job: Job,
     options: Settings,
     environ: Mapping[str, str],
@@ -174,65 +140,6 @@ def without_effect(environ: Mapping[str, str], given: Mapping[str, Any], launche
                 f"launcher {launcher} ({reason}) doesn't read it; launcher {' or '.join(readers(option.field))} does"
             )
         yield f"warning: {option.flag} {value} ({option.variable}) has no effect: {effect}"
-
-
-def behind_the_program(path: str, arguments: Sequence[str], line: Typed) -> list[str]:
-    """A sentence where ``arguments`` of the program at ``path`` are called like options of ours, or of torchrun, with
-    the command line that was meant: there they stand before the program. It isn't said of a name that the program's own
-    text has, nor where it is no file but a command, such as torchrun.
-    """
-    if not os.path.isfile(path):
-        return []
-    ours = {*line.flags, *_FLAGS, *spellings.OF_LOCAL, *spellings.OF_TORCHRUN}
-    if all(spellings.plain(word) not in ours for word in arguments):
-        return []
-    text, rest = small_text(path), list(arguments)
-    found = dict[str, tuple[str, list[str]]]()
-    for word in arguments:
-        name, equals, value = word.partition("=")
-        flag = spellings.plain(word)
-        if flag not in ours or _has(text, name, flag):
-            continue
-        at = rest.index(word)
-        valued = line.flags.get(flag, flag not in spellings.SWITCHES) and not equals
-        behind = [next_ for next_ in rest[at + 1 : at + 2] if valued and not next_.startswith("-")]
-        rest[at : at + 1 + len(behind)] = []
-        found[name] = flag, [value] if equals else behind
-    if not found:
-        return []
-    program = os.path.basename(path)
-    meant = _meant(found.values(), line)
-    return [
-        f"{', '.join(found)} behind {program} {'goes' if len(found) == 1 else 'go'} to the program. Options of "
-        f"musterpoint stand before it: {meant} {shlex.join((line.program, *rest))}"
-    ]
-
-
-def _meant(found: Collection[tuple[str, Sequence[str]]], line: Typed) -> str:
-    """The command with its options and those ``found``, each with its value; ``muster local`` where it has one that
-    the command lacks.
-    """
-    here = [(_spelled(flag, line.flags), value) for flag, value in found]
-    there = [(spellings.meant(flag, _LOCAL), value) for flag, value in found]
-    is_local = any(word and not own for (own, _), (word, _) in zip(here, there))
-    start = ["muster", "local"] if is_local else [*line.command.split(), *line.head]
-    words = [(word, *value) for word, value in (there if is_local else here) if word]
-    return shlex.join((*start, *chain.from_iterable(words)))
-
-
-def _spelled(flag: str, known: Collection[str]) -> str:
-    """``flag`` as a command with the flags ``known`` spells it; empty: it has none like it."""
-    same = (flag, f"--muster-{flag.removeprefix('--')}")
-    # --nnodes, which means the same, counts hosts that are there already
-    found = next((each for each in same if each in known), "")
-    return found or ("" if flag == "--hosts" else spellings.meant(flag, known))
-
-
-def _has(text: str, word: str, flag: str) -> bool:
-    """Looks for a flag in a program's text, as it was typed or not, or for its bare name in quotes."""
-    name = flag.removeprefix("--")
-    quoted = (f"{mark}{bare}{mark}" for bare in (name, name.replace("-", "_")) for mark in "\"'")
-    return any(each in text for each in (word, flag, *quoted))
 
 
 def platform_instead(launcher: str) -> str:

@@ -4,6 +4,8 @@ Where the user's program ends with the same number, the ``muster:`` prefix of th
 tell the two apart.
 """
 
+import signal
+
 OK = 0
 USAGE = 64
 """A file, key or option is wrong; an entry point is missing or not executable."""
@@ -43,3 +45,11 @@ def of_job(failure: int, stop_signal: int, stop_code: int) -> int:
     if not stop_signal:
         return failure
     return of_signal(stop_signal) if stop_signal == 2 else stop_code  # SIGINT
+
+
+def signal_name(signo: int) -> str:
+    """``SIGKILL`` for 9; ``signal 99`` for one without a name."""
+    try:
+        return signal.Signals(signo).name
+    except ValueError:
+        return f"signal {signo}"

@@ -1,9 +1,10 @@
 """One failure, its reason, and counts of the failures beside it, as they travel between hosts and into the reports."""
 
 import re
-from typing import Any, Iterable, Literal
+from typing import Any, Callable, Iterable, Literal
 
 from musterpoint.base import exit_codes
+from musterpoint.base.errors import CheckError, FetchError, MusterError, RollCallError
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import check_types, clip, is_host_name, printable
 
@@ -106,6 +107,22 @@ class Failure(NamedTuple):
                 raise ValueError(f"a failure's cause or kind is {word!r:.40}, which is no word")
         inside = printable(failure.inside, LONGEST_INSIDE)
         return failure._replace(reason=printable(failure.reason, MOST_REASON, lines=True), inside=inside)
+
+
+def failure_of_error(error: BaseException, host: str, mask: Callable[[str], str] = str, at: float = 0.0) -> Failure:
+    """A failure of our own: the text of a :class:`MusterError`, or for a bug the traceback's end and code 70."""
+    if isinstance(error, MusterError):
+        kind: Kind = "infra" if isinstance(error, (RollCallError, FetchError, CheckError)) else "user"
+        # a roll call or a check that failed is the same failure on every host
+        where = f"\non {host}" if host and not isinstance(error, (RollCallError, CheckError)) else ""
+        return Failure(host, error.code, "muster", kind, fit([f"muster: {mask(str(error))}{where}"]), at=at)
+    import traceback
+
+    frames = "".join(traceback.format_tb(error.__traceback__)[-3:]).rstrip()
+    lead = f"muster: internal error, please report it: {''.join(traceback.format_exception_only(error)).strip()}"
+    where = f"on {host}, " if host else ""
+    reason = fit([mask(lead), f"{where}exit code {exit_codes.INTERNAL}", mask(frames)])
+    return Failure(host, exit_codes.INTERNAL, "muster", "infra", reason, at=at)
 
 
 def after_others(failure: Failure, ended: Iterable[int], world: int) -> Failure:

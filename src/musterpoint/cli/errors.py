@@ -10,10 +10,9 @@ from typing import Callable
 from musterpoint.base import exit_codes
 from musterpoint.base.console import Console
 from musterpoint.base.errors import MusterError, UsageError
-from musterpoint.base.failure import Failure
+from musterpoint.base.failure import Failure, failure_of_error
 from musterpoint.base.masking import Masker
 from musterpoint.base.posix import resource
-from musterpoint.core.diagnosis.failures import failure_of_error
 from musterpoint.core.job.read import masker_of_files, working_directory
 from musterpoint.core.processes.received_signals import hear_all
 

@@ -8,7 +8,7 @@ from musterpoint import __version__
 from musterpoint.base.console import Console
 from musterpoint.base.errors import PREPARING, StoppedEarly, UsageError
 from musterpoint.base.event_pipe import EventPipe
-from musterpoint.base.failure import Failure
+from musterpoint.base.failure import Failure, failure_of_error
 from musterpoint.base.loop import Loop
 from musterpoint.base.masking import Masker
 from musterpoint.base.probe import Answer, ask
@@ -16,7 +16,6 @@ from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import EVENTS, SHOWN, Settings
 from musterpoint.base.spellings import Typed
 from musterpoint.base.timeline import Timeline
-from musterpoint.core.diagnosis.failures import failure_of_error
 from musterpoint.core.job.model import Job, Paths
 from musterpoint.core.job.opt_ml import base_of, paths_of
 from musterpoint.core.job.read import masker_of, masker_of_files

@@ -1,8 +1,9 @@
 """The input of a diagnosis: how a process ended, and the host's name, files and secrets."""
 
 import time
-from typing import TYPE_CHECKING, Callable, Iterable
+from typing import TYPE_CHECKING, Callable, Iterable, Literal, Sequence
 
+from musterpoint.base.failure import Failure, Kind, fit
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.job.platform import no_channels
 from musterpoint.core.launch.plan import Role
@@ -11,37 +12,53 @@ if TYPE_CHECKING:
     from musterpoint.core.diagnosis.raised_facts import RaisedFacts
 
 
-class RankEnd(NamedTuple):
-    """How one rank ended.
+Seen = Literal["ended", "ended well", "raising", "aborting", "cut short", "orphans"]
+"""How a rank is seen: it has ``ended``, ``ended well`` (with 0), or still runs and is ``raising``, or ``aborting`` its
+MPI; it was ``cut short`` for another's sake; or all that it left are ``orphans``.
+"""
 
-    ``status`` is as ``os.waitstatus_to_exitcode`` gives it (negative: a signal), None if nobody could see it.
-    ``at`` is seconds since the epoch. ``oom`` says that the kernel's OOM killer struck in this container while it ran.
-    ``tail`` is the end of what it wrote (stderr and stdout where they share a pipe), ``stdout_tail`` the end of its
-    stdout where that is separate. ``mpi``: an MPI started it, which may end ranks by itself; ``given_up``: the MPI had
-    ended the rank's stub before. ``aborted``: the rank had called ``MPI_Abort``, as its MPI printed;
-    ``ends_anyhow``: under this MPI ranks that were given up end with any status. ``raised``: the exception that the
-    rank itself told of.
-    """
+
+class Evidence(NamedTuple):
+    """All that a rank left, at its end or before."""
 
     rank: int
     local_rank: int
     status: int | None
+    """As ``os.waitstatus_to_exitcode`` gives it (negative: a signal); None: nobody could see it."""
     at: float
+    """Seconds since the epoch."""
     oom: bool = False
+    """The kernel's OOM killer struck in this container while it ran."""
     tail: bytes = b""
+    """The end of its stderr, and of its stdout where both share a pipe."""
     stdout_tail: bytes = b""
+    """The end of its stdout where that is separate."""
     mpi: bool = False
+    """An MPI started it, which may end ranks by itself."""
     given_up: bool = False
+    """That MPI had ended the rank's stub before."""
     aborted: bool = False
+    """It had called ``MPI_Abort``, as its MPI printed."""
     ends_anyhow: bool = False
+    """Under this MPI ranks that were given up end with any status."""
     raised: "RaisedFacts | None" = None
+    """The exception that the rank itself told of."""
+    seen: Seen = "ended"
+    world: int = 0
+    """Ranks of the job in all; 0: unknown."""
+    ended_well: frozenset[int] = frozenset()
+    """The ranks of this host that had ended with 0 before."""
+    launches: tuple[Failure | None, ...] = ()
+    """The failures of launches of ours in its program, in the order of their ends; None: one went well."""
+    since_launch: tuple[int, int] = (0, 0)
+    """Bytes of stderr and stdout since the last of these ended."""
 
 
-class ServiceOrLauncherEnd(NamedTuple):
+class ProcessEnd(NamedTuple):
     """How a service or a launcher ended. ``registered`` is how many of its ranks had come up by then.
 
     ``users``: it is a service of the user's own, so its output has the user's error; ``mpi``: it is mpirun or a daemon
-    of it, which end when another host or a rank does. ``oom`` is as in :class:`RankEnd`.
+    of it, which end when another host or a rank does. ``oom`` is as in :class:`Evidence`.
     """
 
     name: str
@@ -109,3 +126,7 @@ class DiagnosisContext(NamedTuple):
     files: ProgramFiles = ProgramFiles()
     now: Callable[[], float] = time.time
     job: JobFacts = UNKNOWN
+
+    def own_failure(self, code: int, lines: Sequence[str], kind: Kind) -> Failure:
+        """A failure of our own on this host, in these ``lines``."""
+        return Failure(self.host, code, "muster", kind, fit(lines), at=self.now())

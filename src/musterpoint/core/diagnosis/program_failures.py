@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Iterable, Sequence
+from typing import Callable, Iterable, Mapping, Sequence
 
 from musterpoint.base import exit_codes
-from musterpoint.base.failure import ERROR_SHARE, LONGEST_INSIDE, Failure, Kind, fit
+from musterpoint.base.exit_codes import signal_name
+from musterpoint.base.failure import ERROR_SHARE, LONGEST_INSIDE, MOST_ENDED, Failure, Kind, after_others, fit
 from musterpoint.base.untrusted import clip
 from musterpoint.core.diagnosis import program_output
-from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
-from musterpoint.core.diagnosis.failures import own_failure, signal_name
+from musterpoint.core.diagnosis.culprit import is_wrapper
+from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence, ProcessEnd, Seen
 from musterpoint.core.diagnosis.hints import hint_for
 from musterpoint.core.diagnosis.peer_texts import is_peer_lost
 from musterpoint.core.diagnosis.traceback import is_greeting
@@ -48,7 +49,70 @@ _TAKEN_PORT = re.compile(rb"[^\n]*\bport: ([0-9]+)\b[^\n]*\bEADDRINUSE\b[^\n]*")
 """What torch's TCPStore says of a port that another process has."""
 
 
-def failure_of_rank(end: RankEnd, context: DiagnosisContext) -> Failure:
+def failure_by(evidence: Evidence, context: DiagnosisContext) -> Failure | None:
+    """The failure of a rank as it is seen; None: there is none."""
+    return _SEEN[evidence.seen](evidence, context)
+
+
+def _ended(evidence: Evidence, context: DiagnosisContext) -> Failure:
+    """The failure of a launch of ours in the rank, where that ended it; else the rank's own."""
+    failed = [one for one in evidence.launches if one is not None]
+    after = _after_launches(evidence, bool(failed)) if evidence.launches else None
+    failure = failure_of_rank(after or evidence, context)
+    cause = next((one for one in reversed(failed) if one.code == failure.code), None)
+    if cause is not None and after is None:
+        return cause
+    if evidence.world == 1:
+        failure = failure._replace(lost_connection=False)  # there is no other rank
+    if failure.kind != "peer" or not evidence.ended_well:
+        return failure
+    if len(evidence.ended_well) >= evidence.world - 1:
+        return after_others(failure, evidence.ended_well, evidence.world)
+    # the leader knows of other hosts' ranks
+    return failure._replace(ended=tuple(sorted(evidence.ended_well))[:MOST_ENDED])
+
+
+_OF_COMMAND = re.compile(r"(?!(?i:error|warning|info|note|fatal|failed)\b)[\w./+-]*[a-z][\w./+-]*: \S")
+"""How a command or a shell begins its complaint: ``mv: cannot stat``, ``run.sh: line 3: no such command``."""
+
+
+def _after_launches(evidence: Evidence, failed: bool) -> Evidence | None:
+    """The evidence since the last launch of ours; None where launches that have ``failed`` may explain the end, as that
+    output has no other program's error.
+    """
+    both = zip((evidence.tail, evidence.stdout_tail), evidence.since_launch, strict=True)
+    tails = [tail[-count:] if count else b"" for tail, count in both]
+    found = [program_output.find_error(tail, evidence.status) for tail in tails if tail]
+    errors = [error for error in found if error is not None and not error.wrapper]
+    if failed and not any(one.kind in ("exception", "fatal") or _OF_COMMAND.match(one.text) for one in errors):
+        return None
+    return evidence._replace(tail=tails[0], stdout_tail=tails[1])
+
+
+def _ended_well(evidence: Evidence, context: DiagnosisContext) -> Failure | None:
+    """The failure that a rank's script hid, by the last words of the rank."""
+    shown = program_output.ends_with_error(evidence.tail or evidence.stdout_tail, context.files.read)
+    return failure_of_rank(evidence, context) if shown else None
+
+
+def _raising(evidence: Evidence, context: DiagnosisContext) -> Failure | None:
+    """The failure that a rank which still runs will be, by its own word or its last output; None for a symptom."""
+    told = evidence.raised
+    if not _ends_with_exception(evidence, context) if told is None else is_wrapper(told.chain[-1]):
+        return None  # a launcher prints how its rank ended only now
+    failure = _ended(evidence, context)
+    return failure if not failure.is_symptom and failure.host == context.host and failure.code == 1 else None
+
+
+def _aborting(evidence: Evidence, context: DiagnosisContext) -> Failure | None:
+    """The failure of a rank that asked its MPI to end the job; its code is the one that the rank gave."""
+    for tail in (evidence.tail, evidence.stdout_tail):
+        if (code := program_output.abort_code(tail, evidence.rank)) is not None:
+            return failure_of_rank(evidence._replace(status=code, aborted=True), context)._replace(code=code)
+    return None
+
+
+def failure_of_rank(end: Evidence, context: DiagnosisContext) -> Failure:
     """The failure of a rank: its exact code, its class, and the reason, the most important first.
 
     If the rank is the user's own launcher, which ended with 1 for a failed child, it gets the child's code.
@@ -64,7 +128,7 @@ def failure_of_rank(end: RankEnd, context: DiagnosisContext) -> Failure:
     return failure._replace(kind="peer") if failure.kind in ("user", "infra") and _is_echo(end) else failure
 
 
-def _is_echo(end: RankEnd) -> bool:
+def _is_echo(end: Evidence) -> bool:
     """Whether an MPI made a rank end for another one's sake.
 
     Open MPI may end the stub of a rank first that ends with its own code then: the one that it gave to ``MPI_Abort``.
@@ -76,7 +140,7 @@ def _is_echo(end: RankEnd) -> bool:
     return any(MPI_RAISED in tail for tail in (end.tail, end.stdout_tail))
 
 
-def ends_with_exception(end: RankEnd, context: DiagnosisContext) -> bool:
+def _ends_with_exception(end: Evidence, context: DiagnosisContext) -> bool:
     """Whether a traceback is the last that a rank printed, and nothing caught the exception."""
     try:
         return program_output.ends_with_exception(end.tail or end.stdout_tail, context.files.read)
@@ -84,7 +148,7 @@ def ends_with_exception(end: RankEnd, context: DiagnosisContext) -> bool:
         return False
 
 
-def failure_of_orphans(end: RankEnd, context: DiagnosisContext) -> Failure | None:
+def _of_orphans(end: Evidence, context: DiagnosisContext) -> Failure | None:
     """The failure of processes that a stopped rank left behind, from their output in ``end``; None if there is none."""
     error = program_output.find_error(end.tail) or program_output.find_error(end.stdout_tail)
     raised = error is not None and error.kind in ("exception", "fatal") and not error.symptom
@@ -93,7 +157,7 @@ def failure_of_orphans(end: RankEnd, context: DiagnosisContext) -> Failure | Non
     return failure_of_rank(end, context) if raised and not ended else None
 
 
-def failure_as_printed(end: RankEnd, context: DiagnosisContext) -> Failure | None:
+def _cut_short(end: Evidence, context: DiagnosisContext) -> Failure | None:
     """The failure that a rank was about to be by what it had printed when it was told to end; None: it had no error."""
     try:
         error = _error_in((end.tail, end.stdout_tail), 1, context)
@@ -103,18 +167,24 @@ def failure_as_printed(end: RankEnd, context: DiagnosisContext) -> Failure | Non
     return failure_of_rank(end._replace(status=1), context) if told else None
 
 
-def failure_of_service(end: ServiceOrLauncherEnd, context: DiagnosisContext) -> Failure:
+_SEEN: Mapping[Seen, Callable[[Evidence, DiagnosisContext], Failure | None]] = {
+    "ended": _ended,
+    "ended well": _ended_well,
+    "raising": _raising,
+    "aborting": _aborting,
+    "cut short": _cut_short,
+    "orphans": _of_orphans,
+}
+
+
+def failure_of_service(end: ProcessEnd, context: DiagnosisContext) -> Failure:
     """The failure of a user's own service that ended by itself: like a rank's, with the service's name."""
     blank = Failure(context.host, 1, "user", "user", "", at=context.now())
     return _of_program(blank, end, (end.tail, b""), context, end.name)
 
 
 def _of_program(
-    blank: Failure,
-    end: RankEnd | ServiceOrLauncherEnd,
-    tails: tuple[bytes, bytes],
-    context: DiagnosisContext,
-    name: str = "",
+    blank: Failure, end: Evidence | ProcessEnd, tails: tuple[bytes, bytes], context: DiagnosisContext, name: str = ""
 ) -> Failure:
     """``blank`` with code, class, reason and signal of a program of the user's own that ended.
 
@@ -125,7 +195,7 @@ def _of_program(
     tail = tails[0] or tails[1]
     try:
         error = _error_in(tails, status, context)
-        if isinstance(end, RankEnd) and end.raised is not None:
+        if isinstance(end, Evidence) and end.raised is not None:
             error = program_output.as_told(error, end.raised.with_code(context.files.read), status)
     except Exception:  # a bug in reading the output must not lose the exit code
         error = None
@@ -210,7 +280,7 @@ def _frame_lines(frame: tuple[str, int, str, str], directories: Iterable[str]) -
     return where + (f"\n    {code}" if code else "")
 
 
-def failure_of_service_or_launcher(end: ServiceOrLauncherEnd, context: DiagnosisContext) -> Failure:
+def failure_of_service_or_launcher(end: ProcessEnd, context: DiagnosisContext) -> Failure:
     """A service or launcher that ended before its ranks did. A service of the user's own fails as a rank does."""
     if end.users:
         return failure_of_service(end, context)
@@ -236,11 +306,11 @@ def failure_of_service_or_launcher(end: ServiceOrLauncherEnd, context: Diagnosis
         lines += ["its last lines:", *said[-8:]] if said else []
     # an mpirun that ends by itself has lost a rank or a host; the cause may be reported in a moment
     kind: Kind = "peer" if end.mpi and end.registered and end.status >= 0 else "infra"
-    failure = own_failure(context, exit_codes.LAUNCHER, lines, kind)
+    failure = context.own_failure(exit_codes.LAUNCHER, lines, kind)
     return failure._replace(signal=-end.status) if end.status < 0 else failure
 
 
-def _error_of_service(end: ServiceOrLauncherEnd) -> program_output.Error | None:
+def _error_of_service(end: ProcessEnd) -> program_output.Error | None:
     """The exception that ended a service: it says more than the end itself."""
     try:
         error = program_output.find_error(end.tail, end.status)
@@ -254,7 +324,7 @@ def kind_of(
 ) -> Kind:
     """``user``, ``oom``, ``peer`` or ``infra`` for a rank's error ``text``.
 
-    ``status`` is as in ``RankEnd``; ``oom`` says that the kernel's OOM killer struck. ``symptom``: whether
+    ``status`` is as in ``Evidence``; ``oom`` says that the kernel's OOM killer struck. ``symptom``: whether
     another failure caused the error (None: decided by its text); ``lost_child``: it is the loss of a child. A SIGKILL
     that nothing here explains is ``infra``, whether it met the rank or a child of it.
     """

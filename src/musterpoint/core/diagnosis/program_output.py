@@ -124,7 +124,7 @@ def find_error(
 
     Usually the last exception that the program didn't survive. With a wrapper (``CalledProcessError``, torchrun's
     table, a DataLoader worker's copy) or several ranks in one tail, it is the one that isn't a symptom of another. Else
-    it is what the program said last. ``status`` is as in ``RankEnd``; ``source`` gives the text of a file that a
+    it is what the program said last. ``status`` is as in ``Evidence``; ``source`` gives the text of a file that a
     traceback names, None where it can't; ``programs`` the texts of the program's files. ``beside`` is the end of its
     stdout where ``tail`` is of its stderr alone.
     """
@@ -423,7 +423,7 @@ def _usage_error(lines: list[Line], status: int | None) -> str:
     """The error of a command line that the program didn't understand, as parsers of options print it, among ``lines``,
     which came behind a traceback; empty: there is none.
 
-    ``status`` is as in ``RankEnd``. Only absl ends with the code of an exception; its words are like nobody else's.
+    ``status`` is as in ``Evidence``. Only absl ends with the code of an exception; its words are like nobody else's.
     """
     texts = [line.text.rstrip() for line in lines]
     for at in reversed(range(len(texts))):
@@ -444,7 +444,7 @@ def _usage_error(lines: list[Line], status: int | None) -> str:
 def _words_behind_inline_code(lines: list[Line], status: int | None, apart: bool) -> Error | None:
     """What ended the script by ``lines``, which came behind an exception of its Python; None: that exception did.
 
-    ``status`` is as in ``RankEnd``; ``apart``: the lines are of its stderr alone. Nothing tells how a
+    ``status`` is as in ``Evidence``; ``apart``: the lines are of its stderr alone. Nothing tells how a
     shell script goes on, as its text is in no file that a traceback names. What only closes, or tells of the exception
     once more, may come from a trap. Another exit code than that of an exception is the script's own.
     """

@@ -14,6 +14,9 @@ from typing import Any, Iterable, Mapping, Sequence
 from musterpoint.base.failure import numbers
 from musterpoint.base.position import LONGEST, Position
 from musterpoint.base.records import NamedTuple
+from musterpoint.core.diagnosis.flight_records import MOST_BYTES, last_collective, masked, waits_in
+
+__all__ = ["MOST_BYTES", "LongCalls", "got_on", "last_collective", "masked", "position", "raised_aside", "waits_in"]
 
 Frame = tuple[str, str, int]
 """A function's name, its file (below site-packages, else its short name) and line; stacks begin with the innermost."""
@@ -361,3 +364,10 @@ def _group_words(place: Position, ranks: Sequence[int], another: bool) -> str:
         rest = rest.replace(" and is ", " and are ", 1).replace(" and waits ", " and wait ", 1)
         words = f"{_PLURAL.get(verb, verb)} {rest}"
     return f"{numbers(ranks)} {words}" + (f" at {place.spot}" if place.spot else "")
+
+
+def raised_aside(tail: bytes) -> str:
+    """The first line of an exception that ended a thread or a child shortly before a program fell silent; or empty."""
+    from musterpoint.core.diagnosis import program_output  # 15 ms, for ranks that stand still
+
+    return program_output.raised_aside(tail)

@@ -11,9 +11,9 @@ from typing import Any, Callable, Literal, Mapping
 from musterpoint.base.failure import Cause, Kind, fit, with_secondary
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.timeline import Timeline
-from musterpoint.core.diagnosis.retry import why_not_again
 from musterpoint.core.job.model import Paths
 from musterpoint.core.report.output_directory import OUTCOME, TIMELINE, OutputDirectory
+from musterpoint.core.supervise.retry import why_not_again
 from musterpoint.core.supervise.state import Outcome
 
 TERMINATION_LOG = "/dev/termination-log"

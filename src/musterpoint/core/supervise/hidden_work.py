@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Sequence
 
-from musterpoint.base.failure import Failure
-from musterpoint.core.diagnosis.facts import RankEnd
-from musterpoint.core.diagnosis.failures import signal_name
+from musterpoint.base.exit_codes import signal_name
+from musterpoint.core.diagnosis import Evidence, diagnose
 from musterpoint.core.processes import tree
 from musterpoint.core.supervise.context import SupervisorContext
 
@@ -62,7 +60,7 @@ class HiddenWork:
         self._programs_below.watch(rank, rank_pid)
         self._programs_below.raised(rank, pid, text.partition("\n")[0])
 
-    def ended(self, end: RankEnd, well: bool) -> None:
+    def ended(self, end: Evidence, well: bool) -> None:
         """A rank has ended, ``well`` or not: keeps what failed in its script where that did nothing about it.
 
         ``end``: with what the rank has printed.
@@ -72,19 +70,18 @@ class HiddenWork:
         if not well or not (programs or self._are_scripts):
             return
         from musterpoint.core.diagnosis.hidden_ends import WHAT_TO_DO, ProgramEnd, hidden_end
-        from musterpoint.core.diagnosis.program_failures import failure_of_rank
-        from musterpoint.core.diagnosis.program_output import ends_with_error
 
         unknown = not programs or any(one.status is None and not one.runs for one in programs)
-        if unknown and ends_with_error(end.tail or end.stdout_tail, self._context.diagnosis.files.read):
+        if unknown and (failure := diagnose(end, self._context.diagnosis)) is not None:
             last = programs[-1] if programs else ProgramEnd(0, "a program")
-            said = last.error or failure_of_rank(end, self._context.diagnosis).reason.partition("\n")[0]
+            said = last.error or failure.reason.partition("\n")[0]
             programs = (*programs[:-1], last._replace(error=said, runs=False))
         if (one := hidden_end(programs, script)) is None:
             return
         status = one.status or 1
         how = f"exit code {status}" if status > 0 else signal_name(-status)
-        said = one.error or failure_of_rank(end._replace(status=status), self._context.diagnosis).reason
+        failure = diagnose(end._replace(status=status, seen="ended"), self._context.diagnosis)
+        said = one.error or (failure.reason if failure is not None else "")
         error, name = self._context.mask(said.partition("\n")[0]), self._context.mask(one.name)
         if one.status is not None:
             error = how if error.startswith(("rank ", "the program of ")) else f"{error} ({how})"
@@ -131,23 +128,3 @@ class HiddenWork:
         """Ends all looks."""
         if self._below is not None:
             self._below.close()
-
-
-_OF_COMMAND = r"(?!(?i:error|warning|info|note|fatal|failed)\b)[\w./+-]*[a-z][\w./+-]*: \S"
-"""How a command or a shell begins what it complains of: ``mv: cannot stat``, ``run.sh: line 3: no such command``."""
-
-
-def end_since(end: RankEnd, before: tuple[int, int], now: tuple[int, int], failed: Sequence[Failure]) -> RankEnd | None:
-    """The ``end`` by the output since the last launch of ours; None where launches that have ``failed`` may explain it,
-    as that output has no other program's error.
-
-    ``before``, ``now``: the bytes that the rank had written to stderr and stdout then, and has.
-    """
-    from musterpoint.core.diagnosis.program_output import find_error  # 15 ms, for what failed
-
-    new = [count - old for old, count in zip(before, now, strict=True)]
-    tails = [tail[-count:] if count else b"" for tail, count in zip((end.tail, end.stdout_tail), new, strict=True)]
-    errors = [error for tail in tails if tail and (error := find_error(tail, end.status)) and not error.wrapper]
-    if failed and not any(one.kind in ("exception", "fatal") or re.match(_OF_COMMAND, one.text) for one in errors):
-        return None
-    return end._replace(tail=tails[0], stdout_tail=tails[1])

@@ -14,7 +14,9 @@ from musterpoint.base.failure import Failure
 from musterpoint.base.untrusted import checked, printable, read_json
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.supervise.context import SupervisorContext
-from musterpoint.core.supervise.ranks import Rank, Ranks, written
+from musterpoint.core.supervise.hidden_work import HiddenWork
+from musterpoint.core.supervise.rank_ends import written
+from musterpoint.core.supervise.ranks import Rank, Ranks
 
 BEGIN, EVENT, ENDED = "launch ", "event ", "ended "
 _MOST_WARNINGS, _LONGEST_WARNING = 16, 2000
@@ -23,8 +25,8 @@ _MOST_WARNINGS, _LONGEST_WARNING = 16, 2000
 class Launches:
     """The launches of one attempt, counted: the same number on all hosts is the same launch."""
 
-    def __init__(self, context: SupervisorContext, ranks: Ranks) -> None:
-        self._context, self._ranks = context, ranks
+    def __init__(self, context: SupervisorContext, ranks: Ranks, hidden: HiddenWork) -> None:
+        self._context, self._ranks, self._hidden = context, ranks, hidden
         self._begun = 0
         self._running: dict[Connection, tuple[int, Rank | None]] = {}
 
@@ -75,7 +77,7 @@ class Launches:
             rank.launches.ended.append(failure and failure._replace(reason=self._context.mask(failure.reason)))
             rank.launches.written = written(rank, self._context.pump)
         texts = [printable(str(text), _LONGEST_WARNING) for text in value["warnings"][:_MOST_WARNINGS]]
-        self._ranks.hidden.told_by_launches += texts
+        self._hidden.told_by_launches += texts
         connection.send("heard")
 
     def _over(self, connection: Connection) -> None:

@@ -14,13 +14,12 @@ from typing import Any, Callable, Mapping
 from musterpoint.base import exit_codes, settings
 from musterpoint.base.console import Console
 from musterpoint.base.errors import UsageError
-from musterpoint.base.failure import Failure, with_secondary
+from musterpoint.base.failure import Failure, failure_of_error, with_secondary
 from musterpoint.base.loop import READ, Loop
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import BY_FIELD, LOCAL, OUTER, PLANNED, SHOW_RANKS, SHOWN, SOCKET_TOKEN, Settings
 from musterpoint.base.stop_budget import rank_grace
 from musterpoint.core.channel.timeouts import Timeouts
-from musterpoint.core.diagnosis.failures import failure_of_error
 from musterpoint.core.job.model import Job, Paths
 from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.processes.control_socket import address_of

@@ -15,13 +15,13 @@ from musterpoint.base import executables
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.peers import Peers, StartAsked, Started, StartEnded
 from musterpoint.core.channel.topics import start_requests
-from musterpoint.core.diagnosis import failures
 from musterpoint.core.fabric.mpi import COMMANDS
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.plan import Argument, ProcessPlan, program_of_ours
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.rollcall.roster import Roster
+from musterpoint.core.supervise import own_failures as failures
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import Broken, LocalEvent
 from musterpoint.core.supervise.host_processes import HostProcesses

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Callable
 
 from musterpoint.base.failure import Failure
-from musterpoint.core.diagnosis.failures import ended_by_mpi, left_without_finalize
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import Broken, LocalEvent
+from musterpoint.core.supervise.own_failures import ended_by_mpi, left_without_finalize
 from musterpoint.core.supervise.ranks import Rank, Ranks
 
 LEFT_ALONE = 0.5
@@ -62,7 +62,7 @@ class MpiExits:
         if self._left is None:
             return failure
         rank, at = self._left
-        if hydra and status == 0 and not self._ranks.are_running:
+        if hydra and status == 0 and not self._ranks.expected:
             return None  # it ends with its last rank; Open MPI's daemons end with the job
         if self._context.loop.clock() - at < BLAMED:
             return left_without_finalize(rank.number, rank.key, self._context.diagnosis)

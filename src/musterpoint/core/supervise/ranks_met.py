@@ -17,10 +17,10 @@ from typing import Callable, Iterable, Iterator, Sequence
 from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Timer
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.diagnosis import failures
 from musterpoint.core.diagnosis.facts import ProgramFiles
 from musterpoint.core.launch.plan import Meeting
 from musterpoint.core.processes import tree
+from musterpoint.core.supervise import own_failures as failures
 from musterpoint.core.supervise.context import SupervisorContext
 
 LOOKS = (2.0, 5.0, 15.0, 45.0)

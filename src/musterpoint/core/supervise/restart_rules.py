@@ -7,7 +7,7 @@ from typing import Callable, Collection, Mapping, Union
 from musterpoint.base.failure import Failure
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.topics.attempts import Progress, Ready
-from musterpoint.core.diagnosis.retry import RestartOn, failed_before_its_ranks, why_not_again
+from musterpoint.core.supervise.retry import RestartOn, failed_before_its_ranks, why_not_again
 
 LONGER = 1.1
 """An attempt that took this many times as long as the one before it took longer; less is chance."""

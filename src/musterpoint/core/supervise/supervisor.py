@@ -6,6 +6,7 @@ import signal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Mapping
 
+from musterpoint.base.exit_codes import signal_name
 from musterpoint.base.failure import Failure, numbers
 from musterpoint.base.loop import Timer
 from musterpoint.core.channel.peers import (
@@ -23,7 +24,6 @@ from musterpoint.core.channel.peers import (
     StopAll,
 )
 from musterpoint.core.channel.topics.raised_ranks import RaisedAsked
-from musterpoint.core.diagnosis.failures import cannot_start, signal_name
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import Connection
@@ -33,6 +33,7 @@ from musterpoint.core.supervise import events as ev
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import Action, Event
 from musterpoint.core.supervise.host_processes import HostProcesses
+from musterpoint.core.supervise.own_failures import cannot_start
 from musterpoint.core.supervise.policy import UNKILLABLE_SECONDS, decide
 from musterpoint.core.supervise.state import Outcome, Rules, State, code_of, first_line
 from musterpoint.core.supervise.watcher import JobWatchers, Watched, Watchers
@@ -78,8 +79,8 @@ class Supervisor:
         self._queue: list[Event] = []
         self._busy = False
         self._finished = False
-        self._awaited: Callable[[], object] = lambda: self._processes.remaining
-        self._processes = HostProcesses(context, self.on_event, self._take_connection)
+        self._awaited: Callable[[], object] = lambda: self._processes.left.remaining
+        self._processes = HostProcesses(context, self.on_event, self._take_connection, rules.grace)
         self._mpi: MpiDaemons | None = None
         watched = Watched(context, peers, self._processes, roster, rules, self.on_event)
         self._watchers = Watchers(watched, watchers or JobWatchers())
@@ -96,7 +97,7 @@ class Supervisor:
             if self._finished and not self._awaited():
                 self._loop.stop()
         elif signo in PASSED_ON:
-            self._processes.pass_on(signo)
+            self._processes.ranks.pass_on(signo)
         elif signo in STOPPING:
             self.on_event(ev.StopAsked(signal.SIGINT if signo == signal.SIGINT else signal.SIGTERM))
 
@@ -146,8 +147,8 @@ class Supervisor:
         """Prints what ended the job after a launcher's own complaint, or after what ranks said of a stop, so that the
         log ends with the reason.
         """
-        for warning in self._processes.ranks.hidden.warnings:
-            if warning != self._processes.ranks.hidden.told:
+        for warning in self._processes.ends.hidden.warnings:
+            if warning != self._processes.ends.hidden.told:
                 self._context.say(f"warning: {warning}")
         if outcome.failure is not None and self._pump.launcher_last:
             self._context.say(f"what ended the job: {first_line(outcome.failure)}")
@@ -178,12 +179,12 @@ class Supervisor:
             act(self._daemons, event)
         elif isinstance(event, RaisedAsked):
             if not self._processes.is_ending:
-                self._processes.ranks.tell_who_raised()
+                self._processes.raised.tell()
         elif not self._watchers.hear(event):
             self.on_event(event)
 
     def _outcome(self, state: State) -> Outcome:
-        code, hidden = code_of(state, self._rules), self._processes.ranks.hidden
+        code, hidden = code_of(state, self._rules), self._processes.ends.hidden
         since, seconds = self._context.pump.longest_silence()
         if seconds >= LONG_SILENCE:
             self._context.record("longest-silence", since=round(since, 6), seconds=round(seconds, 3))
@@ -195,7 +196,7 @@ class Supervisor:
             secondary=state.secondary,
             stopped_at=self._stopped_at,
             spoilt=state.spoilt,
-            cut_off=self._processes.ranks.cut_off,
+            cut_off=self._processes.ends.cut_off,
             warnings=(*hidden.warnings, *hidden.told_by_launches, *self._pump.missing),
         )
 
@@ -266,7 +267,7 @@ class Supervisor:
         seconds = self._processes.others.end()
         if seconds:
             self._wait_while(lambda: self._processes.others.are_ending, seconds)
-        self._processes.dismiss()
+        self._processes.left.dismiss()
         if not self._state.killed:
             self._end_left_running()
         self.drain(UNKILLABLE_SECONDS)
@@ -274,24 +275,24 @@ class Supervisor:
 
     def _end_left_running(self) -> None:
         """Ends what the program left running, such as an upload in the background: it gets a signal, and some time."""
-        if not self._processes.left_running:
+        if not self._processes.left.pids:
             return
-        self._wait_while(lambda: self._processes.left_running, LEFT_ALONE)
-        left = self._processes.left_running
+        self._wait_while(lambda: self._processes.left.pids, LEFT_ALONE)
+        left = self._processes.left.pids
         if left:
             shown = [f"{tree.command_of(pid) or 'a process'} (pid {pid})" for pid in left[:MOST_NAMED]]
             more = [f"{len(left) - MOST_NAMED} more"] if len(left) > MOST_NAMED else []
             self._context.say(f"ending what the program left running: {', '.join(shown + more)}")
             if code_of(self._state, self._rules) == 0 and not self._state.stop_signal:
-                self._processes.ranks.hidden.note_left(left)
+                self._processes.ends.hidden.note_left(left)
             for _ in range(MOST_ROUNDS):
-                if self._processes.end_left_running():
+                if self._processes.left.end():
                     self._wait_while(self._left_with_orphans, LEFT_TIME)
 
     def _left_with_orphans(self) -> object:
         """What is left. Processes whose parents have died of the signal get it, too."""
-        self._processes.end_left_running(orphans=True)
-        return self._processes.remaining
+        self._processes.left.end(orphans=True)
+        return self._processes.left.remaining
 
     def _wait_while(self, awaited: Callable[[], object], seconds: float) -> None:
         """Waits until what ``awaited`` gives is false, at most ``seconds``."""
@@ -309,11 +310,11 @@ class Supervisor:
         A process that has been reaped has given back its devices: the kernel closes its files first (exit_files comes
         before exit_notify in kernel/exit.c).
         """
-        if self._processes.remaining:
+        if self._processes.left.remaining:
             self._processes.kill()
-            self._wait_while(lambda: self._processes.remaining, seconds)
+            self._wait_while(lambda: self._processes.left.remaining, seconds)
             self._processes.reap()
-        return len(self._processes.remaining)
+        return len(self._processes.left.remaining)
 
     def reap(self) -> None:
         """Collects what has ended, between two attempts."""
@@ -336,7 +337,7 @@ class Supervisor:
         from musterpoint.core.diagnosis.raised_facts import RaisedFacts  # 5 ms, for ranks that fail
 
         if not self._processes.is_ending:
-            self._processes.ranks.has_raised(RaisedFacts.from_line(line))
+            self._processes.raised.heard(RaisedFacts.from_line(line))
         connection.ignore()
         connection.send("heard")
         return True
@@ -377,7 +378,7 @@ _ACTS: dict[type[Action], Callable[[Supervisor, Any], None]] = {
     ev.SignalRanks: lambda self, action: self._signal_ranks(action),
     ev.StartTimer: lambda self, action: self._start_timer(action),
     ev.KillTree: lambda self, action: self._processes.kill(),
-    ev.Release: lambda self, action: self._processes.release(),
+    ev.Release: lambda self, action: self._processes.ranks.send_stubs("release"),
     ev.Say: lambda self, action: self._context.say(action.text),
     ev.Finish: lambda self, action: self._finish(),
 }

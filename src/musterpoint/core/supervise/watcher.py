@@ -166,7 +166,7 @@ KINDS = (
         "uploads", "starting", lambda seen: not seen.lent and bool(text_value(seen.job.hyperparameters, OUTPUTS))
     ),
     WatcherKind("build_locks", "starting", lambda seen: True),
-    WatcherKind("starts", "planned", lambda watched: bool(watched.processes.unstarted)),
+    WatcherKind("starts", "planned", lambda watched: bool(watched.processes.ranks.unstarted)),
     WatcherKind("flight_dumps", "planned", _has_dumps),
     WatcherKind(
         "stalls", "started", lambda watched: not watched.rules.outside, (LookAsked, AllLooked, Stalled), _unasked

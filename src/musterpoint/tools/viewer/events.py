@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Any, Literal, Mapping, NamedTuple, Sequence
 
-from musterpoint.core.diagnosis.failures import signal_name
+from musterpoint.base.exit_codes import signal_name
 
 Kind = Literal["step", "network", "process", "failure", "stop", "end", "note"]
 """What an event belongs to; the page gives each kind a colour."""

@@ -9,7 +9,7 @@ import pytest
 from musterpoint.base.failure import Failure
 from musterpoint.core.diagnosis.program_failures import kind_of
 from musterpoint.core.diagnosis.program_output import find_error
-from musterpoint.core.diagnosis.retry import why_not_again
+from musterpoint.core.supervise.retry import why_not_again
 
 from ..failures import ECC, ERROR, KILLED, LOST, OOM, PEER, STALLED, ours
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd
+from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence
 from musterpoint.core.diagnosis.program_failures import failure_of_rank
 from musterpoint.core.diagnosis.raised_facts import RaisedFacts
-from musterpoint.core.diagnosis.retry import why_not_again
+from musterpoint.core.supervise.retry import why_not_again
 
 LIB, SITE = "/usr/lib/python3.11", "/usr/lib/python3.11/site-packages"
 LOADER, PINS = f"{SITE}/torch/utils/data/dataloader.py", f"{SITE}/torch/utils/data/_utils/pin_memory.py"
@@ -106,16 +106,16 @@ CONTEXT = DiagnosisContext("algo-3")
 @pytest.mark.parametrize("name", LOST)
 def test_a_worker_that_is_gone_is_the_loss_of_a_process(name: str) -> None:
     tail, lead = LOST[name]
-    failure = failure_of_rank(RankEnd(5, 1, 1, 0.0, tail=f"step 1\n{tail}".encode()), CONTEXT)
+    failure = failure_of_rank(Evidence(5, 1, 1, 0.0, tail=f"step 1\n{tail}".encode()), CONTEXT)
     assert failure.reason.startswith(lead)
     assert (failure.kind, why_not_again(failure)) == ("infra", "")
-    assert failure_of_rank(RankEnd(5, 1, 1, 0.0, True, f"step 1\n{tail}".encode()), CONTEXT).kind == "oom"
+    assert failure_of_rank(Evidence(5, 1, 1, 0.0, True, f"step 1\n{tail}".encode()), CONTEXT).kind == "oom"
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_what_the_user_did_stays_the_users(name: str) -> None:
     tail, lead = OWN[name]
-    failure = failure_of_rank(RankEnd(5, 1, 1, 0.0, tail=f"step 1\n{tail}".encode()), CONTEXT)
+    failure = failure_of_rank(Evidence(5, 1, 1, 0.0, tail=f"step 1\n{tail}".encode()), CONTEXT)
     assert failure.reason.startswith(lead)
     assert failure.kind == "user"
     assert "The above exception" not in failure.reason
@@ -133,5 +133,5 @@ def test_so_it_is_where_the_rank_itself_tells_of_it(tail: str, kind: str, lead: 
     shown = (each.rpartition(":") for each in [*MAIN, *READS, *FETCHES, *RECEIVES])
     chain = [{"text": "EOFError", "frames": [[file, 7, function] for file, _, function in shown]}]
     told = RaisedFacts.from_line(f"raised {json.dumps({'pid': 7, 'chain': chain})}")
-    failure = failure_of_rank(RankEnd(5, 1, 1, 0.0, tail=tail.encode(), raised=told), CONTEXT)
+    failure = failure_of_rank(Evidence(5, 1, 1, 0.0, tail=tail.encode(), raised=told), CONTEXT)
     assert (failure.kind, failure.reason[: len(lead)]) == (kind, lead)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.base.failure import ERROR_SHARE, MOST_REASON
-from musterpoint.core.diagnosis.facts import DiagnosisContext, JobFacts, RankEnd
+from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence, JobFacts
 from musterpoint.core.diagnosis.hints import ENDINGS, HINTS, Case, hint_for
 from musterpoint.core.diagnosis.program_failures import failure_of_rank
 from musterpoint.core.job.platforms import load
@@ -88,7 +88,7 @@ def test_a_provoked_error_says_what_to_type(
 ) -> None:
     (tmp_path / "requirements.txt").write_text("# ours\nnumpy>=1\nA.Package[extra]==2.0 ; python_version > '3'\n")
     context = DiagnosisContext("algo-1", files=CodeDirectory(str(tmp_path)), job=job)
-    failure = failure_of_rank(RankEnd(1, 1, 1, 0.0, tail=tails[statement].encode()), context)
+    failure = failure_of_rank(Evidence(1, 1, 1, 0.0, tail=tails[statement].encode()), context)
     hints = [line for line in failure.reason.split("\n") if line.startswith("hint: ")]
     assert len(hints) == bool(words)
     assert words in "".join(hints)
@@ -203,7 +203,7 @@ def test_a_torchrun_of_the_programs_own_is_told_from_another_port() -> None:
         port = str(taken.getsockname()[1])
         words = ("torch.distributed.run", "--nproc-per-node", "1", "--master-port", port, "train.py")
         done = subprocess.run([sys.executable, "-m", *words], capture_output=True, check=False)
-    end = RankEnd(1, 1, done.returncode, 0.0, tail=done.stderr)
+    end = Evidence(1, 1, done.returncode, 0.0, tail=done.stderr)
     failure = failure_of_rank(end, DiagnosisContext("algo-1", job=LOCAL))
     error, _who, hint, *_frames = failure.reason.split("\n")
     assert "EADDRINUSE" in error
@@ -240,7 +240,7 @@ def test_a_hint_stands_whole_beside_the_longest_error() -> None:
     error = "RuntimeError: CUDA out of memory " + "x" * 2000
     frames = "".join(f'  File "train.py", line {line}, in step\n    loss.backward({"y" * 80})\n' for line in range(9))
     tail = f"Traceback (most recent call last):\n{frames}{error}\n".encode()
-    failure = failure_of_rank(RankEnd(1, 1, 1, 0.0, tail=tail), DiagnosisContext("algo-1"))
+    failure = failure_of_rank(Evidence(1, 1, 1, 0.0, tail=tail), DiagnosisContext("algo-1"))
     assert len(failure.reason.encode()) <= MOST_REASON
     _error, who, hint, *rest = failure.reason.split("\n")
     assert who == "rank 1 (local rank 1) on algo-1, exit code 1"

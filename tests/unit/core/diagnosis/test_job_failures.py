@@ -8,22 +8,13 @@ import os
 import pytest
 
 from musterpoint.base.errors import FetchError, LauncherError, RollCallError, UsageError
-from musterpoint.base.failure import Failure
-from musterpoint.core.diagnosis.facts import DiagnosisContext, JobFacts, RankEnd, ServiceOrLauncherEnd
-from musterpoint.core.diagnosis.failures import (
-    cannot_start,
-    daemon_refused,
-    failure_of_error,
-    unplanned_rank,
-    wrong_world,
-)
-from musterpoint.core.diagnosis.program_failures import (
-    failure_of_orphans,
-    failure_of_rank,
-    failure_of_service_or_launcher,
-)
+from musterpoint.base.failure import Failure, failure_of_error
+from musterpoint.core.diagnosis import diagnose
+from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence, JobFacts, ProcessEnd
+from musterpoint.core.diagnosis.program_failures import failure_of_rank, failure_of_service_or_launcher
 from musterpoint.core.launch.plan import Argument, ProcessPlan
 from musterpoint.core.supervise.context import CodeDirectory
+from musterpoint.core.supervise.own_failures import cannot_start, daemon_refused, unplanned_rank, wrong_world
 
 HERE = DiagnosisContext("algo-2", lambda text: text.replace("hush", "***"))
 PROCESS = ProcessPlan("rank", "rank 3", (Argument("/code/tool"),), cwd="/gone", rank=3, local_rank=1)
@@ -68,7 +59,7 @@ def test_a_secret_in_the_place_of_a_program_is_hidden() -> None:
     ],
 )
 def test_a_launcher_that_ended_too_early(status: int, registered: int, words: str) -> None:
-    failure = failure_of_service_or_launcher(ServiceOrLauncherEnd("torchrun", "launcher", status, registered), HERE)
+    failure = failure_of_service_or_launcher(ProcessEnd("torchrun", "launcher", status, registered), HERE)
     assert failure.reason == f"muster: {words}"
     assert (failure.code, failure.cause, failure.kind, failure.rank) == (72, "muster", "infra", None)
     assert failure.signal == (9 if status == -9 else None)
@@ -78,7 +69,7 @@ def test_a_port_that_was_taken_while_the_launcher_started() -> None:
     said = (
         b"torch.distributed.DistNetworkError: failed to listen. port: 29400, code: -98, name: EADDRINUSE, x\n  more\n"
     )
-    failure = failure_of_service_or_launcher(ServiceOrLauncherEnd("torchrun", "launcher", 1, 0, said), HERE)
+    failure = failure_of_service_or_launcher(ProcessEnd("torchrun", "launcher", 1, 0, said), HERE)
     assert failure.reason.startswith(
         "muster: port 29400 is in use on algo-2: without --master-port a free one is taken\n"
     )
@@ -89,10 +80,10 @@ def test_a_server_of_ours_that_ended_too_early() -> None:
     greeting = (
         b"I0000 00:00:1795 21 port.cc:153] oneDNN custom operations are on.\nTo enable the following instructions: A\n"
     )
-    failure = failure_of_service_or_launcher(ServiceOrLauncherEnd("ps 1", "service", -9, 0, greeting), HERE)
+    failure = failure_of_service_or_launcher(ProcessEnd("ps 1", "service", -9, 0, greeting), HERE)
     assert failure.reason == "muster: ps 1 ended before the job was done (killed by SIGKILL) on algo-2"
     said = failure_of_service_or_launcher(
-        ServiceOrLauncherEnd("ps 1", "service", 1, 0, greeting + b"ModuleNotFoundError: tensorflow\n"), HERE
+        ProcessEnd("ps 1", "service", 1, 0, greeting + b"ModuleNotFoundError: tensorflow\n"), HERE
     )
     assert said.reason.splitlines()[1:] == ["its last lines:", "ModuleNotFoundError: tensorflow"]
 
@@ -100,7 +91,7 @@ def test_a_server_of_ours_that_ended_too_early() -> None:
 def test_its_last_words_are_told_without_secrets_and_within_the_limit() -> None:
     tail = "".join(f"line {number}\n" for number in range(500)) + "ValueError: the password is hush\n"
     reason = failure_of_service_or_launcher(
-        ServiceOrLauncherEnd("torchrun", "launcher", 1, 0, tail.encode() + b"\xff"), HERE
+        ProcessEnd("torchrun", "launcher", 1, 0, tail.encode() + b"\xff"), HERE
     ).reason
     assert "its last lines:" in reason
     assert "the password is ***" in reason
@@ -127,7 +118,7 @@ def test_what_a_launcher_or_a_daemon_does_otherwise_than_planned(failure: Failur
 )
 def test_an_mpirun_that_ends_by_itself_may_be_an_echo(status: int, registered: int, kind: str) -> None:
     """Unless nothing ran yet, or somebody killed it."""
-    end = ServiceOrLauncherEnd("mpirun", "launcher", status, registered, mpi=True)
+    end = ProcessEnd("mpirun", "launcher", status, registered, mpi=True)
     assert failure_of_service_or_launcher(end, HERE).kind == kind
     assert failure_of_service_or_launcher(end._replace(mpi=False), HERE).kind == "infra"
     assert failure_of_service_or_launcher(end._replace(users=True), HERE).cause == "user"
@@ -139,7 +130,7 @@ def test_a_rank_is_explained_with_its_own_words_and_paths_below_the_code() -> No
         b"RuntimeError: hush is wrong\n"
     )
     context = DiagnosisContext("algo-2", lambda text: text.replace("hush", "***"), CodeDirectory("/opt/ml/code"))
-    failure = failure_of_rank(RankEnd(5, 1, 1, 10.0, tail=tail), context)
+    failure = failure_of_rank(Evidence(5, 1, 1, 10.0, tail=tail), context)
     assert failure.reason.splitlines()[:2] == [
         "RuntimeError: *** is wrong",
         "rank 5 (local rank 1) on algo-2, exit code 1",
@@ -172,7 +163,7 @@ WENT = b"torch.distributed.elastic.multiprocessing.api.SignalException: Process 
 )
 def test_what_was_left_behind_in_a_stop_failed_only_if_it_raised_something(wrote: bytes, reason: str | None) -> None:
     for tails in ((wrote, b""), (b"", wrote)):
-        failure = failure_of_orphans(RankEnd(0, 0, 1, 1.0, False, *tails), HERE)
+        failure = diagnose(Evidence(0, 0, 1, 1.0, False, *tails, seen="orphans"), HERE)
         assert (failure and failure.reason.partition("\n")[0]) == reason
 
 
@@ -203,7 +194,7 @@ def test_a_service_that_raised_leads_with_what_it_raised() -> None:
     tail = b'Traceback (most recent call last):\n  File "/x/server.py", line 14, in main\n    import tensorflow\n'
     tail += b"ModuleNotFoundError: No module named 'tensorflow'\n"
     here = HERE._replace(job=JobFacts(python="/opt/conda/bin/python"))
-    failure = failure_of_service_or_launcher(ServiceOrLauncherEnd("ps 0", "service", 1, 0, tail), here)
+    failure = failure_of_service_or_launcher(ProcessEnd("ps 0", "service", 1, 0, tail), here)
     assert failure.reason.splitlines() == [
         "muster: ModuleNotFoundError: No module named 'tensorflow'",
         "ps 0 ended before the job was done (exit code 1) on algo-2",

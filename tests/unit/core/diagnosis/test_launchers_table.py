@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd
+from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence
 from musterpoint.core.diagnosis.launchers_table import Table
 from musterpoint.core.diagnosis.program_failures import failure_of_rank
 
@@ -49,7 +49,7 @@ def table(root: str, *others: str) -> str:
     ids=["lost a peer first", "aborted first", "ended by torchrun", "itself first", "not in it", "silent", "killed"],
 )
 def test_the_rank_whose_words_are_told(tail: str, who: str, code: int) -> None:
-    failure = failure_of_rank(RankEnd(1, 0, 1, 0.0, tail=tail.encode()), DiagnosisContext("algo-2"))
+    failure = failure_of_rank(Evidence(1, 0, 1, 0.0, tail=tail.encode()), DiagnosisContext("algo-2"))
     assert who in failure.reason.split("\n")
     assert failure.code == code
 

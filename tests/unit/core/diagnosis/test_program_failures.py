@@ -8,22 +8,17 @@ import pytest
 
 from musterpoint.base.failure import MOST_REASON, Failure
 from musterpoint.base.masking import Masker
-from musterpoint.core.diagnosis import program_output
-from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd, ServiceOrLauncherEnd
-from musterpoint.core.diagnosis.program_failures import (
-    ends_with_exception,
-    failure_as_printed,
-    failure_of_rank,
-    failure_of_service,
-)
+from musterpoint.core.diagnosis import diagnose, program_output
+from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence, ProcessEnd
+from musterpoint.core.diagnosis.program_failures import failure_of_rank, failure_of_service
 from musterpoint.core.supervise.context import CodeDirectory
 
 HERE = DiagnosisContext("algo-3", files=CodeDirectory("/opt/ml/code"))
 TAILS = Path(__file__).parent / "tails"
 
 
-def end(status: int | None, tail: bytes = b"", oom: bool = False) -> RankEnd:
-    return RankEnd(5, 1, status, 1234.5, oom=oom, tail=tail)
+def end(status: int | None, tail: bytes = b"", oom: bool = False) -> Evidence:
+    return Evidence(5, 1, status, 1234.5, oom=oom, tail=tail)
 
 
 def of(name: str, status: int | None = 1, oom: bool = False) -> Failure:
@@ -119,7 +114,7 @@ def test_what_a_rank_had_printed_when_it_was_told_to_end() -> None:
         (b"step 1\nstep 2\n", None),
         (b"", None),
     ):
-        failure = failure_as_printed(end(-15, tail), HERE)
+        failure = diagnose(end(-15, tail)._replace(seen="cut short"), HERE)
         assert (failure and failure.reason.partition("\n")[0]) == first
 
 
@@ -129,11 +124,11 @@ def test_what_a_rank_had_printed_when_it_was_told_to_end() -> None:
 def test_a_rank_that_still_runs_has_raised_only_what_nothing_caught(text: str, function: str, ends: bool) -> None:
     head = "Traceback (most recent call last):\n"
     tail = f'{head}  File "t.py", line 2, in {function}\n    1 / 0\nZeroDivisionError: division by zero\n{text}'
-    assert ends_with_exception(end(None, tail.encode()), HERE) == ends
+    assert (diagnose(end(1, tail.encode())._replace(seen="raising"), HERE) is not None) == ends
 
 
 def test_stdout_is_read_where_stderr_says_nothing() -> None:
-    only_out = RankEnd(0, 0, 3, 0.0, tail=b"", stdout_tail=b"ERROR: no data in /opt/ml/input\n")
+    only_out = Evidence(0, 0, 3, 0.0, tail=b"", stdout_tail=b"ERROR: no data in /opt/ml/input\n")
     assert failure_of_rank(only_out, DiagnosisContext("algo-1")).reason.startswith(
         "ERROR: no data in /opt/ml/input\nrank 0"
     )
@@ -221,7 +216,7 @@ def test_ranks_that_mpich_gave_up_end_with_anything() -> None:
 
 
 def test_a_service_of_the_users_fails_by_its_own_name() -> None:
-    end = ServiceOrLauncherEnd("ps 0", "service", 127, 0, (TAILS / "missing.txt").read_bytes(), users=True)
+    end = ProcessEnd("ps 0", "service", 127, 0, (TAILS / "missing.txt").read_bytes(), users=True)
     failure = failure_of_service(end, HERE)
     words = ["missing.sh: line 3: torchrunn: command not found", "ps 0 on algo-3, exit code 127"]
     assert failure.reason.split("\n") == words

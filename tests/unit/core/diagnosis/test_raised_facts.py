@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd
+from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence
 from musterpoint.core.diagnosis.peer_texts import TEXTS, PeerText, is_peer_lost
 from musterpoint.core.diagnosis.program_failures import failure_of_rank, kind_of
 from musterpoint.core.diagnosis.raised_facts import MOST_CAUSES, MOST_FRAMES, RaisedFacts
@@ -25,7 +25,7 @@ def line(*chain: Any, pid: Any = 7) -> str:
 
 def reason(tail: bytes, *chain: Any, status: int = 1) -> str:
     facts = RaisedFacts.from_line(line(*chain))
-    return failure_of_rank(RankEnd(3, 1, status, 1.0, tail=tail, raised=facts), HERE).reason
+    return failure_of_rank(Evidence(3, 1, status, 1.0, tail=tail, raised=facts), HERE).reason
 
 
 @pytest.mark.parametrize("tail", [b"", b"the last line\n", OTHER], ids=["nothing", "a line", "another exception"])
@@ -50,9 +50,9 @@ def test_it_makes_no_end() -> None:
 def test_a_lost_peer_in_its_chain_makes_a_symptom() -> None:
     wrapped = {"text": "HorovodInternalError: it is over", "frames": [["/lib/python3.11/x.py", 1, "f"]]}
     facts = RaisedFacts.from_line(line(wrapped, LOST))
-    assert failure_of_rank(RankEnd(3, 1, 1, 1.0, raised=facts), HERE).kind == "peer"
+    assert failure_of_rank(Evidence(3, 1, 1, 1.0, raised=facts), HERE).kind == "peer"
     facts = RaisedFacts.from_line(line(LOAD))
-    assert failure_of_rank(RankEnd(3, 1, 1, 1.0, raised=facts), HERE).kind == "user"
+    assert failure_of_rank(Evidence(3, 1, 1, 1.0, raised=facts), HERE).kind == "user"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.base.failure import MOST_REASON
-from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd
+from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence
 from musterpoint.core.diagnosis.program_failures import failure_of_rank
 from musterpoint.core.processes.tail import Tail
 from musterpoint.core.supervise.context import CodeDirectory
@@ -120,7 +120,7 @@ WAYS = {
 }
 
 
-def ran(folder: Path, program: str, **variables: str) -> RankEnd:
+def ran(folder: Path, program: str, **variables: str) -> Evidence:
     """How a program really ended, with what a tail kept of its output."""
     path = folder / "train.py"
     path.write_text(program, "utf-8")
@@ -131,7 +131,7 @@ def ran(folder: Path, program: str, **variables: str) -> RankEnd:
     tail = Tail()
     for at in range(0, len(done.stdout), 256 << 10):
         tail.feed(memoryview(done.stdout[at : at + (256 << 10)]))
-    return RankEnd(5, 1, done.returncode, 0.0, tail=tail.text())
+    return Evidence(5, 1, done.returncode, 0.0, tail=tail.text())
 
 
 def below(code: Path | str) -> DiagnosisContext:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.base.failure import MOST_REASON, Failure
-from musterpoint.core.diagnosis.facts import DiagnosisContext, RankEnd
+from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence
 from musterpoint.core.diagnosis.program_failures import failure_of_rank
 from musterpoint.core.supervise.context import CodeDirectory
 
@@ -133,7 +133,7 @@ def run(folder: Path, text: str, apart: bool = False) -> tuple[int, bytes, bytes
 
 def failure_of(folder: Path, status: int, tail: bytes, stdout: bytes = b"") -> Failure:
     context = DiagnosisContext("algo-3", files=CodeDirectory(str(folder)))
-    return failure_of_rank(RankEnd(5, 1, status, 0.0, tail=tail, stdout_tail=stdout), context)
+    return failure_of_rank(Evidence(5, 1, status, 0.0, tail=tail, stdout_tail=stdout), context)
 
 
 @pytest.mark.parametrize("end", ENDS)

@@ -87,7 +87,7 @@ class WithProcesses(Piped):
             sock.close()
         self.processes.kill()
         self.pump.drain(5)
-        while self.processes.remaining:
+        while self.processes.left.remaining:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
             self.processes.reap()
         self.processes.reap()

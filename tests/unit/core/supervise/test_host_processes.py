@@ -72,7 +72,7 @@ def test_stubs_report_their_ranks_ends(bench: Bench) -> None:
     for sock, status in ((second, 7 << 8), (first, 9)):
         bench.say(sock, f"ended {status}")
     assert bench.ends == [(1, 7), (0, 137)]
-    bench.processes.release()
+    bench.processes.ranks.send_stubs("release")
     assert first.recv(64) == b"release\n"
 
 

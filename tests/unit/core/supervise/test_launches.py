@@ -33,7 +33,7 @@ class Job(Slot):
         self.said: list[str] = []
         self.callers: list[socket.socket] = []
         context = self.context._replace(lend=self.lend, mask=lambda text: text.replace("hush", "***"))
-        self.launches = Launches(context, self.ranks)
+        self.launches = Launches(context, self.ranks, self.ends.hidden)
         self.control_socket = ControlSocket(self.loop, self.connected, self.said.append)
 
     def lend(self, number: int, running: tuple[int, ...]) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Job(Slot):
         assert json.loads(self.answer(sock))
         return sock
 
-    def ends(self, sock: socket.socket, failure: Failure | None = TOLD, pid: int = 0) -> None:
+    def over(self, sock: socket.socket, failure: Failure | None = TOLD, pid: int = 0) -> None:
         self.say(sock, encode_end(pid or self.program.pid, failure))
         assert self.answer(sock) == "heard"
         sock.close()
@@ -94,28 +94,28 @@ AFTERWARDS = {
 def test_a_launchs_failure_is_its_ranks_unless_another_programs_error_follows(job: Job, what: str) -> None:
     after, told = AFTERWARDS[what]
     job.says(RAISED)
-    job.ends(job.begins())
+    job.over(job.begins())
     job.says(after)
-    job.ranks.ended(job.rank, 3)
+    job.ends.ended(job.rank, 3)
     (failure,) = job.failures
     assert (failure.code, "KeyError: '***'" in failure.reason) == (3, told)
     assert (failure.host, failure.rank) == (("algo-2", 1) if told else ("algo-1", 0))
 
 
 def one_after_the_other(job: Job) -> None:
-    job.ends(job.begins(), TOLD._replace(reason="the first"))
-    job.ends(job.begins(), TOLD._replace(reason="the last"))
+    job.over(job.begins(), TOLD._replace(reason="the first"))
+    job.over(job.begins(), TOLD._replace(reason="the last"))
 
 
 def side_by_side(job: Job) -> None:
     first, second = job.begins(), job.begins()
-    job.ends(first, TOLD._replace(reason="the one"))
-    job.ends(second, TOLD._replace(code=5, reason="the other"))
+    job.over(first, TOLD._replace(reason="the one"))
+    job.over(second, TOLD._replace(code=5, reason="the other"))
 
 
 def well_in_the_end(job: Job) -> None:
-    job.ends(job.begins())
-    job.ends(job.begins(), None)
+    job.over(job.begins())
+    job.over(job.begins(), None)
 
 
 def for_nothing(job: Job) -> None:
@@ -125,8 +125,8 @@ def for_nothing(job: Job) -> None:
 
 
 def well_in_the_end_beside_another_ranks(job: Job) -> None:
-    job.ranks.expect([1])
-    job.ranks.add(other := Rank(1, 1))
+    job.ranks.expect(2, 1)
+    job.ranks.up[1] = other = Rank(1, 1)
     with subprocess.Popen(["sleep", "600"]) as program:
         job.ranks.set_pid(other, program.pid)
         job.begins(program.pid)
@@ -135,7 +135,7 @@ def well_in_the_end_beside_another_ranks(job: Job) -> None:
 
 
 def of_a_stranger(job: Job) -> None:
-    job.ends(job.begins(1), pid=1)
+    job.over(job.begins(1), pid=1)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def of_a_stranger(job: Job) -> None:
 )
 def test_which_launchs_failure_it_is(job: Job, launches: Any, status: int, reason: str) -> None:
     launches(job)
-    job.ranks.ended(job.rank, status)
+    job.ends.ended(job.rank, status)
     assert job.end == (status, "user", reason)
 
 
@@ -161,7 +161,7 @@ def test_launches_are_counted_and_those_that_run_are_known(job: Job) -> None:
     """One that gets nothing isn't counted, so that the numbers are the same on all hosts."""
     first, pid = job.begins(), job.program.pid
     job.refuses = True
-    job.ends(job.begins())
+    job.over(job.begins())
     assert job.rank.launches.running
     job.refuses = False
     job.begins().close()
@@ -176,7 +176,7 @@ def test_events_and_warnings_of_a_launch_are_the_jobs_too(job: Job) -> None:
     job.say(launch, encode_end(job.program.pid, None, ["half\0 of it", "x" * 3000, *["more"] * 50]))
     assert job.answer(launch) == "heard"
     assert job.records == ["launch-began", "rank-ended", "launch-ended"]
-    warnings = job.ranks.hidden.told_by_launches
+    warnings = job.ends.hidden.told_by_launches
     assert (len(warnings), len(warnings[1]) < 2001) == (16, True)
     assert "\0" not in warnings[0]
 
@@ -186,7 +186,7 @@ def test_what_is_no_launch_is_sent_away(job: Job, line: str) -> None:
     """And so is each where the job lends nothing."""
     assert job.answer(job.call(line)) == ""
     assert (job.lent, job.said) == ([], [])
-    job.launches = Launches(job.context, job.ranks)
+    job.launches = Launches(job.context, job.ranks, job.ends.hidden)
     assert job.answer(job.call("launch 7")) == ""
 
 
@@ -206,6 +206,6 @@ def test_what_no_launch_says_ends_its_own_connection(job: Job, line: str) -> Non
     assert job.answer(launch) == ""
     assert len(job.said) == 1
     assert not job.rank.launches.running
-    job.ends(job.begins())
-    job.ranks.ended(job.rank, 3)
+    job.over(job.begins())
+    job.ends.ended(job.rank, 3)
     assert job.end[2].startswith("KeyError")

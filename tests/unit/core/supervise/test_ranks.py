@@ -16,12 +16,16 @@ from musterpoint.core.diagnosis.traceback import Raised
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.processes.signal_once import SignalOnce
 from musterpoint.core.supervise.context import LARGEST, CodeDirectory
-from musterpoint.core.supervise.events import LocalEvent, RankEnded
+from musterpoint.core.supervise.events import Broken, LocalEvent, RankEnded
+from musterpoint.core.supervise.events import Raised as RaisedEvent
+from musterpoint.core.supervise.rank_ends import RaisedRanks, RankEnds
 from musterpoint.core.supervise.ranks import Rank, Ranks
 from musterpoint.core.supervise.services_and_launchers import ServicesAndLaunchers
 
+from ...turning import turn_until
 from .bench import Piped, context_for
 
+PATIENCE = 0.01
 ABORT = b"Abort(5) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 5) - process 0\n"
 
 
@@ -35,15 +39,18 @@ class Slot(Piped):
         self.oom = 0
         self.context = context_for(self.loop, self.pump, self.record, oom_kills=lambda: self.oom)
         once = SignalOnce(self.loop)
-        self.ranks = Ranks(self.context, ServicesAndLaunchers(once), once, self.events.append)
-        self.ranks.expect([0])
+        self.ranks = Ranks(ServicesAndLaunchers(once), once)
+        self.ends = RankEnds(self.context, self.ranks, once, self.events.append)
+        self.raised = RaisedRanks(self.context, self.ranks, self.ends, self.events.append, PATIENCE)
+        self.ranks.expect(1, 1)
         self.program = subprocess.Popen(["sleep", "600"])
         self.stdout, err = self.pump.open(0)
         assert err == self.stdout, "one pipe for both, as our own outputs are one"
         connection = Connection.__new__(Connection)
         self.rank = Rank(0, 0, connection, 1, mpi, prints_abort)
-        self.ranks.add(self.rank)
+        self.ranks.up[0] = self.rank
         self.ranks.set_pid(self.rank, self.program.pid)
+        self.ends.hidden.started(0, self.program.pid)
 
     def record(self, event: str, /, **facts: Any) -> None:
         self.records.append(event)
@@ -67,7 +74,7 @@ class Slot(Piped):
         self.program.wait()
         os.close(self.stdout)
         self.pump.drain(5)
-        self.ranks.close()
+        self.ends.close()
         super().close()
 
 
@@ -88,15 +95,25 @@ RAISED = b'Traceback (most recent call last):\n  File "a.py", line 1, in <module
 @pytest.mark.parametrize(("text", "foreseen"), [("ValueError: x", 1), ("torch.distributed.ChildFailedError: ", 0)])
 @NO_MPI
 def test_a_launchers_own_exception_says_less_than_what_it_prints_next(slot: Slot, text: str, foreseen: int) -> None:
-    slot.ranks.has_raised(RaisedFacts(slot.program.pid, (Raised(text, ()),)))
+    slot.raised.heard(RaisedFacts(slot.program.pid, (Raised(text, ()),)))
     assert len(slot.events) == foreseen
+
+
+@NO_MPI
+def test_a_rank_that_has_raised_and_does_not_end_is_the_cause(slot: Slot) -> None:
+    slot.raised.heard(RaisedFacts(slot.program.pid, (Raised("ValueError: scenario 7 infeasible", ()),)))
+    turn_until(slot.loop, lambda: len(slot.events) > 1)
+    foreseen, broken = slot.events
+    assert isinstance(foreseen, RaisedEvent) and isinstance(broken, Broken)
+    assert (broken.failure.code, broken.failure.rank) == (1, 0)
+    assert broken.failure.reason.startswith("ValueError: scenario 7 infeasible\n")
 
 
 @MPICH
 def test_a_program_that_asked_for_the_end_and_goes_on_is_ended(slot: Slot) -> None:
     """MPICH and Intel MPI end the stub, which isn't the program that called."""
     slot.says(b"working\n" + ABORT + b"still working\n")
-    slot.ranks.lost_stub(slot.rank)
+    slot.ends.lost_stub(slot.rank)
     assert slot.end == (5, "user", ABORT.decode().strip())
     assert slot.program.wait(500) == -9
 
@@ -106,7 +123,7 @@ def test_a_program_that_asked_for_the_end_and_goes_on_is_ended(slot: Slot) -> No
 def test_the_code_given_to_abort_counts_and_not_how_the_program_ended_then(slot: Slot, status: int) -> None:
     slot.rank.connection = None  # its stub is lost
     slot.says(ABORT + b"Abort(807528207): Fatal error in internal_Finalize: Other MPI error, error stack:\n")
-    slot.ranks.ended(slot.rank, status)
+    slot.ends.ended(slot.rank, status)
     assert slot.end[:2] == (5, "user")
 
 
@@ -114,7 +131,7 @@ def test_the_code_given_to_abort_counts_and_not_how_the_program_ended_then(slot:
 @pytest.mark.parametrize("status", [0, 1, 7])
 def test_a_program_that_only_prints_such_a_line_ends_as_its_stub_says(slot: Slot, status: int) -> None:
     slot.says(ABORT)
-    slot.ranks.ended(slot.rank, status)
+    slot.ends.ended(slot.rank, status)
     assert slot.end[0] == status
 
 
@@ -122,7 +139,7 @@ def test_a_program_that_only_prints_such_a_line_ends_as_its_stub_says(slot: Slot
 def test_the_users_own_words_lead(slot: Slot) -> None:
     slot.rank.connection = None  # its stub is lost
     slot.says(RAISED + ABORT)
-    slot.ranks.ended(slot.rank, 15)
+    slot.ends.ended(slot.rank, 15)
     assert slot.end == (5, "user", "ValueError: boom")
 
 
@@ -139,47 +156,47 @@ def test_the_users_own_words_lead(slot: Slot) -> None:
 )
 def test_a_rank_outlives_its_stub_with_its_own_code(slot: Slot, line: bytes, status: int, kind: str) -> None:
     slot.says(line)
-    slot.ranks.lost_stub(slot.rank)
+    slot.ends.lost_stub(slot.rank)
     assert (slot.program.poll(), slot.events) == (None, [])
-    slot.ranks.reaped(slot.program.pid, status)
+    slot.ends.reaped(slot.program.pid, status)
     assert slot.end[:2] == (status, kind)
 
 
 @pytest.mark.parametrize(("world", "kind", "ended"), [(2, "user", ()), (3, "peer", (1,))])
 def test_a_rank_that_the_others_had_left(slot: Slot, world: int, kind: str, ended: tuple[int, ...]) -> None:
     """It is the program's own mistake; where ranks of other hosts may tell of a cause, their leader decides."""
-    slot.ranks.expect([0, 1], world)
-    slot.ranks.ended(Rank(1, 1), 0)
+    slot.ranks.expect(2, world)
+    slot.ends.ended(Rank(1, 1), 0)
     slot.says(
         b'  File "a.py", line 1, in save\nRuntimeError: [gloo/transport/tcp/pair.cc] Connection closed by peer [::1]\n'
     )
     slot.rank.mpi = False
-    slot.ranks.ended(slot.rank, 1)
+    slot.ends.ended(slot.rank, 1)
     failure = next(event.failure for event in slot.events if isinstance(event, RankEnded) and event.failure)
     assert (failure.kind, failure.ended) == (kind, ended)
     assert ("rank 1 had ended with 0; rank 0 was still " in failure.reason) == (kind == "user")
 
 
 def test_open_mpi_5_ends_ranks_for_anothers_sake(slot: Slot) -> None:
-    slot.ranks.ended(slot.rank, 14)
+    slot.ends.ended(slot.rank, 14)
     assert slot.end[:2] == (14, "peer")
 
 
 def test_nothing_of_that_counts_in_a_stop(slot: Slot) -> None:
     slot.says(ABORT)
-    assert slot.ranks.signal(15, 500.0) == 1
-    slot.ranks.lost_stub(slot.rank)
+    assert slot.ends.signal(15, 500.0) == 1
+    slot.ends.lost_stub(slot.rank)
     assert slot.program.wait(500) == -15
-    slot.ranks.reaped(slot.program.pid, -15)
+    slot.ends.reaped(slot.program.pid, -15)
     assert [(event.key, event.failure) for event in slot.events if isinstance(event, RankEnded)] == [(0, None)]
 
 
 @pytest.mark.parametrize(("stopping", "said"), [(False, "ValueError: boom"), (True, None)])
 def test_what_a_rank_had_printed_when_anothers_failure_met_it(slot: Slot, stopping: bool, said: str | None) -> None:
     slot.says(RAISED)
-    slot.ranks.signal(15, 500.0, stopping)
+    slot.ends.signal(15, 500.0, stopping)
     assert slot.program.wait(500) == -15
-    slot.ranks.ended(slot.rank, -15)
+    slot.ends.ended(slot.rank, -15)
     (event,) = [event for event in slot.events if isinstance(event, RankEnded)]
     assert event.failure is None
     assert (event.cut_short and event.cut_short.reason.partition("\n")[0]) == said
@@ -187,20 +204,20 @@ def test_what_a_rank_had_printed_when_anothers_failure_met_it(slot: Slot, stoppi
 
 @pytest.mark.parametrize(("status", "code"), [(-9, 137), (1, 1)], ids=["the rank", "its child"])
 def test_a_kernels_kill_is_known_by_its_count(slot: Slot, status: int, code: int) -> None:
-    assert not slot.ranks.oom_struck(status)
+    assert not slot.ends.oom_struck(status)
     slot.oom = 1
-    assert slot.ranks.oom_struck(status)
-    assert not slot.ranks.oom_struck(0)
+    assert slot.ends.oom_struck(status)
+    assert not slot.ends.oom_struck(0)
     slot.says(b"RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.\n" if status == 1 else b"")
-    slot.ranks.ended(slot.rank, status)
+    slot.ends.ended(slot.rank, status)
     assert slot.end[:2] == (code, "oom")
 
 
 def test_who_is_missing(slot: Slot) -> None:
-    slot.ranks.expect([1])
+    slot.ranks.expect(2, 2)
     assert [slot.ranks.is_missing(key) for key in range(3)] == [False, True, False]
-    assert [*slot.ranks.come_up.values()] == [slot.rank]
-    slot.ranks.forget(1)
+    assert [*slot.ranks.up.values()] == [slot.rank]
+    slot.ranks.expected.discard(1)
     assert not slot.ranks.is_missing(1)
 
 
@@ -217,13 +234,13 @@ def test_what_is_left_behind_has_its_time_until_all_is_killed(slot: Slot, killed
     with subprocess.Popen([sys.executable, "-S", "-c", STUBBORN], stdout=subprocess.PIPE) as rank:
         try:
             assert rank.stdout is not None and rank.stdout.readline() == b"up\n"
-            slot.ranks.signal(15, 500.0, stopping=stopping)
+            slot.ends.signal(15, 500.0, stopping=stopping)
             if killed_first:
-                slot.ranks.being_killed()
-            slot.ranks.ended(slot.rank, -15)
+                slot.ends.being_killed()
+            slot.ends.ended(slot.rank, -15)
             if not killed_first:
                 assert slot.events == []
-                slot.ranks.being_killed()
+                slot.ends.being_killed()
             assert [type(event) for event in slot.events] == [RankEnded]
             assert rank.poll() is None
         finally:
@@ -236,9 +253,9 @@ def test_a_handler_that_ends_with_the_signals_number_is_no_failure(
     slot: Slot, signo: int, status: int, quiet: bool
 ) -> None:
     """``sys.exit(signum)``, as in the handler that ``ray.init()`` installs."""
-    slot.ranks.signal(signo, 500.0)
+    slot.ends.signal(signo, 500.0)
     slot.program.wait()
-    slot.ranks.ended(slot.rank, status)
+    slot.ends.ended(slot.rank, status)
     (ended,) = [event for event in slot.events if isinstance(event, RankEnded)]
     assert (ended.failure is None) == quiet
 

@@ -9,9 +9,9 @@ import pytest
 
 from musterpoint.base.failure import Cause, Failure, Kind
 from musterpoint.core.channel.topics.attempts import Ready
-from musterpoint.core.diagnosis.retry import failed_before_its_ranks, why_not_again
 from musterpoint.core.report.files import OutcomeRecord
 from musterpoint.core.supervise.restart_rules import End, EndedAttempt, Restart, RestartRules, Wait, decide_restart
+from musterpoint.core.supervise.retry import failed_before_its_ranks, why_not_again
 from musterpoint.core.supervise.state import Outcome
 
 from ..failures import ERROR, KILLED, ours

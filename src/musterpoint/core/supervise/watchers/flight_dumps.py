@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from musterpoint.base.untrusted import open_regular_nofollow
-from musterpoint.core.diagnosis.flight_records import MOST_BYTES, masked
+from musterpoint.core.diagnosis import standstill
 from musterpoint.core.fabric.flight_recorder import FILE, PREFIX
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.supervise.context import SupervisorContext
@@ -26,7 +26,7 @@ def stem_of(plan: LaunchPlan) -> str:
 def keep_record(context: SupervisorContext, rank: str, record: bytes) -> str:
     """Keeps a record with secrets hidden; returns its path, empty where it can't be kept, which is said."""
     try:
-        return context.keep(f"{RECORD}{rank}", masked(record, context.mask))
+        return context.keep(f"{RECORD}{rank}", standstill.masked(record, context.mask))
     except (OSError, ValueError) as error:
         context.say(f"warning: what torch's flight recorder has of rank {rank} can't be kept: {error}")
         return ""
@@ -45,7 +45,7 @@ def collect(context: SupervisorContext, stem: str, failed: bool) -> None:
         if failed and rank.isdecimal() and len(kept) < MOST_RECORDS:
             try:
                 with open(open_regular_nofollow(path, os.O_RDONLY), "rb") as file:
-                    kept.append(keep_record(context, str(int(rank)), file.read(MOST_BYTES + 1)))
+                    kept.append(keep_record(context, str(int(rank)), file.read(standstill.MOST_BYTES + 1)))
             except OSError:
                 pass  # removed meanwhile
         try:

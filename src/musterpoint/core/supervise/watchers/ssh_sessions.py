@@ -22,7 +22,8 @@ from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.processes.ssh_door import SshDoor
 from musterpoint.core.supervise.context import SupervisorContext
-from musterpoint.core.supervise.host_processes import HostProcesses, number_of
+from musterpoint.core.supervise.foreign_ranks import number_of
+from musterpoint.core.supervise.host_processes import HostProcesses
 from musterpoint.core.supervise.process_starter import planned_environment
 from musterpoint.core.supervise.watcher import Watched, WatchedJob, Watcher
 

@@ -23,8 +23,6 @@ from musterpoint.base.untrusted import clip
 from musterpoint.core.channel.peers import AllLooked, LookAsked, Stalled
 from musterpoint.core.channel.topics import quiet_hosts
 from musterpoint.core.diagnosis import standstill
-from musterpoint.core.diagnosis.flight_records import last_collective, waits_in
-from musterpoint.core.diagnosis.standstill import LongCalls, got_on, position
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.supervise.events import Broken
 from musterpoint.core.supervise.watcher import UNASKED_SECONDS, Watched, Watcher
@@ -64,7 +62,7 @@ class StallWatch(Watcher):
         self._looked_at = float("inf")
         self._places: tuple[Position, ...] = ()
         self._looks = 0
-        self._calls = LongCalls()
+        self._calls = standstill.LongCalls()
         self._sampler: Sidecar | None = None
         self._texts = Texts()
         self._timer = context.loop.call_later(self._seconds if self._asked else 0.0, self._check)
@@ -75,7 +73,7 @@ class StallWatch(Watcher):
         """Seconds since a rank here printed something, or since the last look: none while a launch of ours runs in the
         program, which watches its own ranks.
         """
-        if any(rank.launches.running for rank in self._processes.ranks.come_up.values()):
+        if any(rank.launches.running for rank in self._processes.ranks.up.values()):
             return 0.0
         return time.monotonic() - max(self._since, self._context.pump.last_output)
 
@@ -149,13 +147,13 @@ class StallWatch(Watcher):
             return
         self._read_flight_records()
         self._calls.looked(self._facts)
-        raised, aside = self._processes.ranks.raised, self._processes.ranks.raised_aside
+        raised, aside = self._processes.raised.sentence, self._processes.raised.aside
         found = [
-            standstill.with_raised(position(rank, facts), raised(rank), aside(rank))
+            standstill.with_raised(standstill.position(rank, facts), raised(rank), aside(rank))
             for rank, facts in zip(map(int, self._facts), self._facts.values())
         ]
         if self._context.pump.last_output > self._looked_at:
-            found = [got_on(one) for one in found]
+            found = [standstill.got_on(one) for one in found]
         self._looked_at = time.monotonic()
         mask = self._context.mask
         self._answer(tuple(one._replace(words=mask(one.words), spot=mask(one.spot)) for one in found))
@@ -184,7 +182,7 @@ class StallWatch(Watcher):
             return
         found = standstill.stall(positions)
         raised = min((one for one in event.positions if one.raised), default=None)
-        printed = b"\n".join(map(self._processes.ranks.printed, self._processes.ranks.live))
+        printed = b"\n".join(map(self._processes.raised.printed, self._processes.ranks.live))
         sentence = "; ".join(filter(None, (found.sentence, standstill.why(printed))))
         self._stall(f"{silence}: {sentence}", found.suspect, raised)
 
@@ -263,7 +261,7 @@ class StallWatch(Watcher):
         for rank, facts in self._facts.items():
             if "flight" in facts:
                 record = self._records[rank] = base64.b64decode(facts.pop("flight"))
-                facts["last"], facts["call"] = last_collective(record), waits_in(record)
+                facts["last"], facts["call"] = standstill.last_collective(record), standstill.waits_in(record)
 
     def _keep_flight_records(self) -> None:
         for rank, record in self._records.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Callable
 
 from musterpoint.base.failure import numbers
-from musterpoint.core.diagnosis import failures
+from musterpoint.core.supervise import own_failures as failures
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import Broken, LocalEvent
 from musterpoint.core.supervise.host_processes import HostProcesses
@@ -36,20 +36,23 @@ class StartWatch(Watcher):
         plan = self._processes.plan
         return "its entry point" if plan.of_others else plan.launcher
 
+    @property
+    def _missing(self) -> list[int]:
+        return [self._processes.plan.first_rank + key for key in self._processes.ranks.unstarted]
+
     def _tell(self) -> None:
-        missing = self._processes.unstarted
+        missing = self._missing
         if missing and not self._processes.is_ending:
-            which = numbers([rank for rank, _ in missing])
+            which = numbers(missing)
             self._context.say(
                 f"{which} of this host still wait{'s' if len(missing) == 1 else ''} for {self._starter} to be started"
             )
 
     def _judge(self) -> None:
-        missing = self._processes.unstarted
+        missing = self._missing
         if missing and not self._processes.is_ending:
-            ranks = [rank for rank, _ in missing]
             self._context.record("ranks-never-started", ranks=len(missing))
-            self._emit(Broken(failures.never_started(ranks, self._starter, self._seconds, self._context.diagnosis)))
+            self._emit(Broken(failures.never_started(missing, self._starter, self._seconds, self._context.diagnosis)))
 
     def close(self) -> None:
         for timer in self._timers:

@@ -47,7 +47,7 @@ def test_ranks_that_run_or_an_end_are_none(tmp_path: Path, capfd: pytest.Capture
         stub = bench.call(f"rank {local} {local} 2 {1000000 + local}")
         bench.go(stub)
         bench.say(stub, f"started {2000000 + local}")
-    assert bench.processes.unstarted == []
+    assert bench.processes.ranks.unstarted == []
     watch(bench, 0)
     bench.turn()
     assert bench.broken == []

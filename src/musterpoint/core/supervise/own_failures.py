@@ -1,27 +1,15 @@
-"""Makes the failures that no program's output tells of: of launchers, the plan, MPI, and errors of our own.
-
-Those of programs that ended are made in :mod:`musterpoint.core.diagnosis.program_failures`, which only they import.
-"""
+"""Makes the failures that no program's output tells of: of launchers, the plan and MPI."""
 
 from __future__ import annotations
 
 import errno
-import signal
-from typing import Callable, Sequence
+from typing import Sequence
 
 from musterpoint.base import exit_codes
-from musterpoint.base.errors import CheckError, FetchError, MusterError, RollCallError
+from musterpoint.base.exit_codes import signal_name
 from musterpoint.base.failure import Failure, Kind, fit, numbers
-from musterpoint.core.diagnosis.facts import DiagnosisContext
+from musterpoint.core.diagnosis import DiagnosisContext
 from musterpoint.core.launch.plan import Meeting, ProcessPlan
-
-
-def signal_name(signo: int) -> str:
-    """``SIGKILL`` for 9; ``signal 99`` for one without a name."""
-    try:
-        return signal.Signals(signo).name
-    except ValueError:
-        return f"signal {signo}"
 
 
 def cannot_start(process: ProcessPlan, error: OSError, step: str, context: DiagnosisContext) -> Failure:
@@ -37,7 +25,7 @@ def cannot_start(process: ProcessPlan, error: OSError, step: str, context: Diagn
         text = f"can't execute {process.words[0]}: {error.strerror}{_advice(error)}"
     code, kind = _NO_FORK if step == "fork" else _USERS_MISTAKE
     lines = [f"muster: {process.name} on {context.host}: {context.mask(text)}"]
-    return own_failure(context, code, lines, kind)._replace(rank=process.rank, local_rank=process.local_rank)
+    return context.own_failure(code, lines, kind)._replace(rank=process.rank, local_rank=process.local_rank)
 
 
 _NO_FORK: tuple[int, Kind] = (exit_codes.LAUNCHER, "infra")
@@ -47,13 +35,13 @@ _USERS_MISTAKE: tuple[int, Kind] = (exit_codes.USAGE, "user")
 def wrong_world(rank: int, got: int, planned: int, context: DiagnosisContext) -> Failure:
     """The launcher started another number of ranks than planned."""
     text = f"muster: rank {rank} on {context.host} got a world of {got} rank(s), but {planned} were planned"
-    return own_failure(context, exit_codes.LAUNCHER, [text], "infra")
+    return context.own_failure(exit_codes.LAUNCHER, [text], "infra")
 
 
 def never_met(host: str, world: int, meeting: Meeting, context: DiagnosisContext) -> Failure:
     """The ranks of one world ended well, but never met."""
     text = f"muster: {worlds_of_one(host, world, meeting)}"
-    return own_failure(context, exit_codes.LAUNCHER, [text], "infra")
+    return context.own_failure(exit_codes.LAUNCHER, [text], "infra")
 
 
 def worlds_of_one(host: str, world: int, meeting: Meeting) -> str:
@@ -75,7 +63,7 @@ def unplanned_rank(rank: int, local_rank: int, planned: int, context: DiagnosisC
         f"muster: the launcher started rank {rank} (local rank {local_rank}) on {context.host}, "
         f"where {planned} rank(s) were planned: it put ranks on other hosts than the plan says"
     )
-    return own_failure(context, exit_codes.LAUNCHER, [text], "infra")
+    return context.own_failure(exit_codes.LAUNCHER, [text], "infra")
 
 
 def ended_unseen(rank: int, local_rank: int, status: int, context: DiagnosisContext) -> Failure:
@@ -85,7 +73,7 @@ def ended_unseen(rank: int, local_rank: int, status: int, context: DiagnosisCont
         f"muster: the process of rank {rank} (local rank {local_rank}) ended before its program was started, {how}: "
         "look at the Python that it uses (--python), which may be a wrapper"
     )
-    return own_failure(context, exit_codes.LAUNCHER, [text], "infra")
+    return context.own_failure(exit_codes.LAUNCHER, [text], "infra")
 
 
 def lost_entry_point(rank: int, local_rank: int, context: DiagnosisContext) -> Failure:
@@ -94,7 +82,7 @@ def lost_entry_point(rank: int, local_rank: int, context: DiagnosisContext) -> F
         f"muster: the entry point of rank {rank} (local rank {local_rank}) on {context.host} ended before its rank was "
         "started: the platform ended it, or it ran out of memory"
     )
-    return own_failure(context, exit_codes.LAUNCHER, [text], "peer")
+    return context.own_failure(exit_codes.LAUNCHER, [text], "peer")
 
 
 def never_started(ranks: Sequence[int], starter: str, seconds: float, context: DiagnosisContext) -> Failure:
@@ -104,7 +92,7 @@ def never_started(ranks: Sequence[int], starter: str, seconds: float, context: D
         f"muster: {numbers(ranks)} of {context.host} didn't start within {seconds:g} s: {starter} was to start {them}, "
         "and still waits, for another host or for something on this one"
     )
-    return own_failure(context, exit_codes.LAUNCHER, [text], "infra")
+    return context.own_failure(exit_codes.LAUNCHER, [text], "infra")
 
 
 def left_without_finalize(rank: int, local_rank: int, context: DiagnosisContext) -> Failure:
@@ -119,33 +107,13 @@ def left_without_finalize(rank: int, local_rank: int, context: DiagnosisContext)
 def ended_by_mpi(rank: int, local_rank: int, context: DiagnosisContext) -> Failure:
     """MPI signalled a rank to end; another host may know why."""
     text = f"muster: MPI told rank {rank} (local rank {local_rank}) on {context.host} to end: a rank left the job"
-    return own_failure(context, exit_codes.LAUNCHER, [text], "peer")
+    return context.own_failure(exit_codes.LAUNCHER, [text], "peer")
 
 
 def daemon_refused(host: str, said: str, context: DiagnosisContext) -> Failure:
     """An MPI daemon that mpirun asked for on ``host`` never ran."""
     lines = [f"muster: mpirun's daemon could not be started on {host}: {context.mask(said).strip()}"]
-    return own_failure(context, exit_codes.LAUNCHER, lines, "infra")._replace(host=host)
-
-
-def failure_of_error(error: BaseException, host: str, mask: Callable[[str], str] = str, at: float = 0.0) -> Failure:
-    """A failure of our own: the text of a :class:`MusterError`, or for a bug the traceback's end and code 70."""
-    if isinstance(error, MusterError):
-        kind: Kind = "infra" if isinstance(error, (RollCallError, FetchError, CheckError)) else "user"
-        # a roll call or a check that failed is the same failure on every host
-        where = f"\non {host}" if host and not isinstance(error, (RollCallError, CheckError)) else ""
-        return Failure(host, error.code, "muster", kind, fit([f"muster: {mask(str(error))}{where}"]), at=at)
-    import traceback
-
-    frames = "".join(traceback.format_tb(error.__traceback__)[-3:]).rstrip()
-    lead = f"muster: internal error, please report it: {''.join(traceback.format_exception_only(error)).strip()}"
-    where = f"on {host}, " if host else ""
-    reason = fit([mask(lead), f"{where}exit code {exit_codes.INTERNAL}", mask(frames)])
-    return Failure(host, exit_codes.INTERNAL, "muster", "infra", reason, at=at)
-
-
-def own_failure(context: DiagnosisContext, code: int, lines: Sequence[str], kind: Kind) -> Failure:
-    return Failure(context.host, code, "muster", kind, fit(lines), at=context.now())
+    return context.own_failure(exit_codes.LAUNCHER, lines, "infra")._replace(host=host)
 
 
 def _advice(error: OSError) -> str:

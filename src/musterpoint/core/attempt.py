@@ -10,7 +10,8 @@ from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.base.stop_budget import rank_grace
 from musterpoint.core.channel.peers import Peers
-from musterpoint.core.diagnosis.facts import JobFacts
+from musterpoint.core.code.program_files import CodeDirectory
+from musterpoint.core.diagnosis import DiagnosisContext, JobFacts
 from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.host_plan import PreparedHost, plan_host
@@ -101,11 +102,14 @@ class Attempt(NamedTuple):
             _as_service(runtime.timeline.add, job.outside) if job.outside else runtime.timeline.add,
             job.current_host,
             mask,
-            job.paths.code,
-            request.environ.get(settings.CODE_COPY_OF, ""),
             others=self.others,
             keep=lambda name, content: _keep(job, name, content),
-            about_job=lambda: _facts(job, plan, request),
+            context_of_diagnosis=lambda: DiagnosisContext(
+                job.current_host,
+                mask,
+                CodeDirectory(job.paths.code, request.environ.get(settings.CODE_COPY_OF, "")),
+                job=_facts(job, plan, request),
+            ),
             terminal=RankTerminal.from_variable(request.environ.get(settings.TERMINAL, "")),
             token=self._token(roster),
             lend=partial(self._lend, roster),

@@ -6,9 +6,9 @@ The steps stand in one order: the error lines in a tail (``traceback``, ``last_w
 """
 
 from musterpoint.base.failure import Failure
-from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence, JobFacts, ProcessEnd, ProgramFiles
+from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence, JobFacts, ProcessEnd
 
-__all__ = ["DiagnosisContext", "Evidence", "JobFacts", "ProcessEnd", "ProgramFiles", "diagnose", "diagnose_process"]
+__all__ = ["DiagnosisContext", "Evidence", "JobFacts", "ProcessEnd", "diagnose", "diagnose_process"]
 
 
 def diagnose(evidence: Evidence, context: DiagnosisContext) -> Failure | None:

@@ -1,10 +1,11 @@
 """The input of a diagnosis: how a process ended, and the host's name, files and secrets."""
 
 import time
-from typing import TYPE_CHECKING, Callable, Iterable, Literal, Sequence
+from typing import TYPE_CHECKING, Callable, Literal, Sequence
 
 from musterpoint.base.failure import Failure, Kind, fit
 from musterpoint.base.records import NamedTuple
+from musterpoint.core.code.program_files import ProgramFiles
 from musterpoint.core.job.platform import no_channels
 from musterpoint.core.launch.plan import Role
 
@@ -69,21 +70,6 @@ class ProcessEnd(NamedTuple):
     users: bool = False
     mpi: bool = False
     oom: bool = False
-
-
-class ProgramFiles:
-    """The source files of the user's program. This class has none; ``supervise.program_files`` has one that reads."""
-
-    directories: tuple[str, ...] = ()
-    """Paths of the code directory, which file names in a reason are relative to."""
-
-    def read(self, file: str) -> str | None:
-        """The text of a file that a traceback names; None where it can't be read."""
-        return None
-
-    def programs(self) -> Iterable[str]:
-        """The texts of the Python files in the code directory."""
-        return ()
 
 
 class JobFacts(NamedTuple):

@@ -11,7 +11,8 @@ from typing import Callable
 
 from musterpoint.base import temporary
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.diagnosis.facts import UNKNOWN, JobFacts, ProgramFiles
+from musterpoint.core.code.program_files import ProgramFiles
+from musterpoint.core.diagnosis.facts import UNKNOWN, JobFacts
 from musterpoint.core.launch.smdistributed import asking
 from musterpoint.core.launch.table import find
 

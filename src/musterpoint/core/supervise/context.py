@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from musterpoint.base.loop import Loop
 from musterpoint.base.records import NamedTuple
-from musterpoint.base.untrusted import open_regular
-from musterpoint.core.diagnosis.facts import DiagnosisContext, JobFacts, ProgramFiles
+from musterpoint.core.diagnosis import DiagnosisContext
 from musterpoint.core.processes.process import oom_kills
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.sidecars import Sidecars
-
-LARGEST = 512 << 10
-"""Bytes of a file that is read."""
-_MOST_PROGRAMS = 100
-"""Python files of the code directory that are read."""
 
 
 class OtherEntryPoints:
@@ -79,14 +73,12 @@ class SupervisorContext(NamedTuple):
 
     ``sidecars`` are children that are no part of the job: they live on when it has ended. ``say`` prints a sentence of
     ours. ``record`` adds an event and its facts to the timeline. ``host`` is this host's name, ``mask`` hides known
-    secrets in what others wrote, ``code`` is the directory of the user's program (empty: none), and ``code_copy_of``
-    the user's own, where that is a copy. ``oom_kills`` counts
-    the kernel's OOM kills in this container. ``others`` are this host's other entry points. ``keep``
-    writes a text or bytes to a file of that name, for people, and returns its path (empty: the job has no place for
-    it); it raises OSError. ``about_job`` says what of the job a failure's hint depends on. ``terminal``: of one rank,
-    in the place of its pipes. ``token``: the control socket's, empty for a new one. ``lend``: what a launch of ours in
-    the job's program gets, by its number and the pids of those that run, or ``refused`` with the reason; None: nothing
-    is lent.
+    secrets in what others wrote. ``oom_kills`` counts the kernel's OOM kills in this container. ``others`` are this
+    host's other entry points. ``keep`` writes a text or bytes to a file of that name, for people, and returns its path
+    (empty: the job has no place for it); it raises OSError. ``context_of_diagnosis``: only failures need it; None: it
+    knows host and secrets alone. ``terminal``: of one rank, in the place of its pipes. ``token``: the control socket's,
+    empty for a new one. ``lend``: what a launch of ours in the job's program gets, by its number and the pids of those
+    that run, or ``refused`` with the reason; None: nothing is lent.
     """
 
     loop: Loop
@@ -96,49 +88,16 @@ class SupervisorContext(NamedTuple):
     record: Callable[..., None]
     host: str
     mask: Callable[[str], str] = str
-    code: str = ""
-    code_copy_of: str = ""
     oom_kills: Callable[[], int] = oom_kills
     others: OtherEntryPoints = OtherEntryPoints()
     keep: Callable[[str, str | bytes], str] = lambda _name, _content: ""
-    about_job: Callable[[], JobFacts] | None = None
+    context_of_diagnosis: Callable[[], DiagnosisContext] | None = None
     terminal: RankTerminal | None = None
     token: str = ""
     lend: Callable[[int, tuple[int, ...]], Mapping[str, Any]] | None = None
 
     @property
     def diagnosis(self) -> DiagnosisContext:
-        """What a diagnosis on this host needs; only failures do."""
-
-        facts = self.about_job() if self.about_job is not None else JobFacts()
-        files = CodeDirectory(self.code, self.code_copy_of)
-        return DiagnosisContext(self.host, self.mask, files, job=facts)
-
-
-class CodeDirectory(ProgramFiles):
-    """The files below ``path``; a relative name is one there. ``copy_of``: the user's own directory, where ``path`` is
-    a copy whose files Python names as the user's.
-    """
-
-    def __init__(self, path: str, copy_of: str = "") -> None:
-        self._path = path
-        self.directories = (path, os.path.realpath(path)) if path else ()  # it may be a link, or a mount's name
-        if copy_of:
-            self.directories += (copy_of,)
-
-    def read(self, file: str) -> str | None:
-        """None also for what isn't a regular file, or is too large."""
-        try:
-            with open(os.path.join(self._path, file), "rb", opener=open_regular) as opened:
-                text = opened.read(LARGEST + 1)
-        except (OSError, ValueError):
-            return None
-        return text.decode("utf-8", "replace") if 0 < len(text) <= LARGEST else None
-
-    def programs(self) -> Iterator[str]:
-        try:
-            names = sorted(name for name in os.listdir(self._path) if name.endswith(".py")) if self._path else []
-        except OSError:
-            names = []
-        for name in names[:_MOST_PROGRAMS]:
-            yield self.read(name) or ""
+        """The host, files and secrets for a diagnosis on this host."""
+        made = self.context_of_diagnosis
+        return made() if made is not None else DiagnosisContext(self.host, self.mask)

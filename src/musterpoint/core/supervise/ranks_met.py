@@ -17,7 +17,7 @@ from typing import Callable, Iterable, Iterator, Sequence
 from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Timer
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.diagnosis.facts import ProgramFiles
+from musterpoint.core.code.program_files import ProgramFiles
 from musterpoint.core.launch.plan import Meeting
 from musterpoint.core.processes import tree
 from musterpoint.core.supervise import own_failures as failures

@@ -8,10 +8,10 @@ import pytest
 
 from musterpoint.base.failure import MOST_REASON, Failure
 from musterpoint.base.masking import Masker
+from musterpoint.core.code.program_files import CodeDirectory
 from musterpoint.core.diagnosis import diagnose, program_output
 from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence, ProcessEnd
 from musterpoint.core.diagnosis.program_failures import failure_of_rank, failure_of_service
-from musterpoint.core.supervise.context import CodeDirectory
 
 HERE = DiagnosisContext("algo-3", files=CodeDirectory("/opt/ml/code"))
 TAILS = Path(__file__).parent / "tails"

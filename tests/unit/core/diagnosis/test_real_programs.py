@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from musterpoint.base.failure import MOST_REASON
+from musterpoint.core.code.program_files import CodeDirectory
 from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence
 from musterpoint.core.diagnosis.program_failures import failure_of_rank
 from musterpoint.core.processes.tail import Tail
-from musterpoint.core.supervise.context import CodeDirectory
 
 # what fails -> (statements of a function, how the reason begins)
 SHAPES = {

@@ -12,7 +12,7 @@ import pytest
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.plan import Argument, LaunchPlan, Meeting, ProcessPlan, program_of_ours
 from musterpoint.core.processes.control_socket import Connection
-from musterpoint.core.supervise import mpi_exits
+from musterpoint.core.supervise import foreign_ranks
 from musterpoint.core.supervise.events import PlanStarted, RankEnded, ServiceOrLauncherEnded, ServiceOrLauncherStarted
 from musterpoint.core.supervise.host_processes import HostProcesses
 
@@ -240,7 +240,7 @@ def of_two(bench: Bench) -> tuple[socket.socket, socket.socket]:
 
 
 def test_an_mpi_learns_that_a_rank_has_ended_long_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mpi_exits, "LEFT_ALONE", 0.0)
+    monkeypatch.setattr(foreign_ranks, "LEFT_ALONE", 0.0)
     bench = Bench(MPI)
     first, _ = of_two(bench)
     bench.say(first, "ended 0")
@@ -255,7 +255,7 @@ def test_an_mpi_that_ends_ranks_for_no_other_reason_ends_the_job(
     monkeypatch: pytest.MonkeyPatch, said: str, left: bool
 ) -> None:
     for name in ("LEFT_ALONE", "UNEXPLAINED"):
-        monkeypatch.setattr(mpi_exits, name, 0.0)
+        monkeypatch.setattr(foreign_ranks, name, 0.0)
     bench = Bench(MPI)
     first, second = of_two(bench)
     if left:
@@ -272,7 +272,7 @@ def test_an_mpi_that_ends_ranks_for_no_other_reason_ends_the_job(
 @pytest.mark.parametrize("plan", [PLAN, MPI])
 def test_other_launchers_may_signal_what_they_like(monkeypatch: pytest.MonkeyPatch, plan: LaunchPlan) -> None:
     """And an MPI when the ranks were signalled to end."""
-    monkeypatch.setattr(mpi_exits, "UNEXPLAINED", 0.0)
+    monkeypatch.setattr(foreign_ranks, "UNEXPLAINED", 0.0)
     bench = Bench(plan)
     _, second = of_two(bench)
     if plan is MPI:

@@ -11,11 +11,11 @@ from typing import Any, Iterator
 import pytest
 
 from musterpoint.base.failure import Failure
+from musterpoint.core.code.program_files import LARGEST, CodeDirectory
 from musterpoint.core.diagnosis.raised_facts import RaisedFacts
 from musterpoint.core.diagnosis.traceback import Raised
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.processes.signal_once import SignalOnce
-from musterpoint.core.supervise.context import LARGEST, CodeDirectory
 from musterpoint.core.supervise.events import Broken, LocalEvent, RankEnded
 from musterpoint.core.supervise.events import Raised as RaisedEvent
 from musterpoint.core.supervise.rank_ends import RaisedRanks, RankEnds

@@ -91,3 +91,23 @@ def test_our_launcher_as_entry_point_starts_one_world_after_the_other(under: Cal
     assert sorted(re.findall(r"rank (\d) is ready", first)) == ["2", "3"]
     assert re.findall(r"rank (\d) is ready", second) == ["1"]
     assert "after them" in second
+
+
+RAISES = """
+from mpi4py import MPI
+if MPI.COMM_WORLD.rank == 1:
+    raise ValueError("scenario 7 infeasible")
+MPI.COMM_WORLD.Barrier()
+"""
+
+
+@pytest.mark.parametrize("script", ["exec python raises.py", "python raises.py"])
+def test_a_rank_that_has_raised_and_waits_in_mpi_finalize_is_the_cause(
+    under: Callable[[str], Any], script: str
+) -> None:
+    """Without ``-m mpi4py`` nothing aborts the world: all ranks would stand for ever."""
+    job = under("openmpi4")
+    job.local.program(RAISES, "raises.py")
+    ran = job.run(job.local.program(f"#!/bin/bash\n{script}\n", "run.sh"), *TWO_BY_TWO, "--stop-grace", "3")
+    assert ran.code == 1, ran.stderr + ran.stdout
+    assert ran.reason.startswith("ValueError: scenario 7 infeasible\nrank 1 (local rank 1) on algo-1, exit code 1")

@@ -57,6 +57,7 @@ EVENTS: dict[str, Meaning] = {
     "service-started": Meaning("process", "{name} started, pid {pid}"),
     "rank-registered": Meaning("process", "rank {rank} of {world_size} was started by the launcher", False),
     "ranks-never-started": Meaning("failure", "{ranks:ranks} were awaited here, and nobody started them"),
+    "rank-overdue": Meaning("failure", "rank {rank} hasn't ended since it raised, so it ends the job"),
     "rank-raised": Meaning("failure", "rank {rank} told of the exception that ends it"),
     "service-raised": Meaning("failure", "{name} told of the exception that ends it"),
     "rank-left": Meaning("process", "rank {rank} left its MPI without MPI_Finalize", False),

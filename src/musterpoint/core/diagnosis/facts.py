@@ -8,6 +8,7 @@ from musterpoint.core.job.platform import no_channels
 from musterpoint.core.launch.plan import Role
 
 if TYPE_CHECKING:
+    from musterpoint.core.diagnosis.hidden_ends import ScriptEnd
     from musterpoint.core.diagnosis.raised_facts import RaisedFacts
 
 
@@ -20,7 +21,7 @@ class RankEnd(NamedTuple):
     stdout where that is separate. ``mpi``: an MPI started it, which may end ranks by itself; ``given_up``: the MPI had
     ended the rank's stub before. ``aborted``: the rank had called ``MPI_Abort``, as its MPI printed;
     ``ends_anyhow``: under this MPI ranks that were given up end with any status. ``raised``: the exception that the
-    rank itself told of.
+    rank itself told of; ``below``: the last one that a Python of its ``script`` told of.
     """
 
     rank: int
@@ -35,6 +36,8 @@ class RankEnd(NamedTuple):
     aborted: bool = False
     ends_anyhow: bool = False
     raised: "RaisedFacts | None" = None
+    below: "RaisedFacts | None" = None
+    script: "ScriptEnd | None" = None
 
 
 class ServiceOrLauncherEnd(NamedTuple):

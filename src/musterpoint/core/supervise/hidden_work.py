@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Sequence
 
 from musterpoint.base.failure import Failure
@@ -12,7 +11,8 @@ from musterpoint.core.processes import tree
 from musterpoint.core.supervise.context import SupervisorContext
 
 if TYPE_CHECKING:
-    from musterpoint.core.diagnosis.hidden_ends import ProgramEnd
+    from musterpoint.core.diagnosis.hidden_ends import ProgramEnd, ScriptEnd
+    from musterpoint.core.diagnosis.raised_facts import RaisedFacts
     from musterpoint.core.supervise.programs_below import ProgramsBelow
 
 UNTIL_LOOKED = 0.02
@@ -30,6 +30,7 @@ class HiddenWork:
         self.told = ""
         self.told_by_launches: list[str] = []
         self._programs: list[ProgramEnd] = []
+        self._scripts: dict[int, ScriptEnd] = {}
         self._below: ProgramsBelow | None = None
         self._world, self._are_scripts = 0, False
 
@@ -67,7 +68,9 @@ class HiddenWork:
 
         ``end``: with what the rank has printed.
         """
-        programs, script = self._below.ended(end.rank) if self._below is not None else ((), "")
+        if self._below is not None:
+            self._scripts[end.rank] = self._below.ended(end.rank)
+        programs, script = self._scripts.get(end.rank, ((), ""))
         self._programs += programs
         if not well or not (programs or self._are_scripts):
             return
@@ -91,6 +94,11 @@ class HiddenWork:
         self._context.record("exception-hidden", rank=end.rank, error=error)
         who = self._context.diagnosis.job.outside or f"rank {end.rank}"
         self.warnings.append(f"{who} ended with 0, though {name} in it ended with {error}: {WHAT_TO_DO}")
+
+    def with_script(self, end: RankEnd, told: RaisedFacts | None) -> RankEnd:
+        """The ``end`` with what the rank's Pythons did, after :meth:`ended`; ``told``: their last exception."""
+        script = self._scripts.get(end.rank)
+        return end._replace(below=told, script=script) if script is not None and script.programs else end
 
     def note_left(self, left: Sequence[int]) -> None:
         """Keeps which Pythons of ``left`` are cut off that scripts left in the background."""
@@ -133,21 +141,18 @@ class HiddenWork:
             self._below.close()
 
 
-_OF_COMMAND = r"(?!(?i:error|warning|info|note|fatal|failed)\b)[\w./+-]*[a-z][\w./+-]*: \S"
-"""How a command or a shell begins what it complains of: ``mv: cannot stat``, ``run.sh: line 3: no such command``."""
-
-
 def end_since(end: RankEnd, before: tuple[int, int], now: tuple[int, int], failed: Sequence[Failure]) -> RankEnd | None:
     """The ``end`` by the output since the last launch of ours; None where launches that have ``failed`` may explain it,
     as that output has no other program's error.
 
     ``before``, ``now``: the bytes that the rank had written to stderr and stdout then, and has.
     """
+    from musterpoint.core.diagnosis.last_words import COMMAND
     from musterpoint.core.diagnosis.program_output import find_error  # 15 ms, for what failed
 
     new = [count - old for old, count in zip(before, now, strict=True)]
     tails = [tail[-count:] if count else b"" for tail, count in zip((end.tail, end.stdout_tail), new, strict=True)]
     errors = [error for tail in tails if tail and (error := find_error(tail, end.status)) and not error.wrapper]
-    if failed and not any(one.kind in ("exception", "fatal") or re.match(_OF_COMMAND, one.text) for one in errors):
+    if failed and not any(one.kind in ("exception", "fatal") or COMMAND.match(one.text) for one in errors):
         return None
     return end._replace(tail=tails[0], stdout_tail=tails[1])

@@ -463,7 +463,7 @@ class Ranks:
             self._pump.show(rank.number)
         tails = self._tails_of(rank)
         if ended.failed:
-            whole = end._replace(tail=tails[0], stdout_tail=tails[1])
+            whole = self.hidden.with_script(end._replace(tail=tails[0], stdout_tail=tails[1]), rank.below)
             failure = self._failure_of(rank, whole, ended.before)
             # one failure, though it was announced before
             return failure if rank.foreseen is None else failure._replace(at=rank.foreseen.at)

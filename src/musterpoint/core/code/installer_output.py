@@ -162,12 +162,14 @@ def _hashes(lines: Sequence[str]) -> str:
 
 
 def _last_words(words: Sequence[str]) -> str:
-    """The compiler's first error and the last exception with all its lines; else the last line."""
+    """The compiler's first error and the whole last exception; else git's error, or the last line."""
     exceptions = [at for at, word in enumerate(words) if _is_exception(word)]
     why = [word for word in words if ": error: " in word or "fatal error: " in word][:1]
     if exceptions and words[exceptions[-1]] not in why:
         why.append(" ".join(words[exceptions[-1] :]))
-    return "; ".join(why or words[-1:])
+    ends = [at for at, word in enumerate(words) if word.startswith("fatal: ")]  # what git adds to it is advice
+    said = words[max(0, ends[0] - 1) : ends[-1] + 1] if ends else words[-1:]
+    return "; ".join(why or [word for word in said if not word.startswith(("warning: ", "Cloning into "))])
 
 
 def _package_before(lines: Sequence[str], at: int) -> str:

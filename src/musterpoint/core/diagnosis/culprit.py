@@ -12,6 +12,7 @@ import itertools
 import re
 
 from musterpoint.core.diagnosis.launchers_table import HOROVODRUN, RAISED, Table
+from musterpoint.core.diagnosis.message_lines import lines_given
 from musterpoint.core.diagnosis.peer_texts import is_peer_lost
 from musterpoint.core.diagnosis.program_source import After, Sources
 from musterpoint.core.diagnosis.traceback import Line, Raised, is_noise
@@ -153,7 +154,8 @@ def culprit(lines: list[Line], top: list[Raised], status: int | None, sources: S
         if colon_before(lines, one, top[at + 1]):
             return one
         then = what_then(one, sources)
-        quoted = _is_users_own(one) if then is None else then != "on"
+        open_ended = lines_given(one.frames[-1].code, one.text.partition("\n")[0]) is None
+        quoted = open_ended and (_is_users_own(one) if then is None else then != "on")
         if then != "on" and (not last.whole or (quoted and adjoin(lines, one, top[at + 1]))):
             return one
         break

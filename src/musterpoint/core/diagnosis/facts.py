@@ -10,6 +10,7 @@ from musterpoint.core.job.platform import no_channels
 from musterpoint.core.launch.plan import Role
 
 if TYPE_CHECKING:
+    from musterpoint.core.diagnosis.hidden_ends import ScriptEnd
     from musterpoint.core.diagnosis.raised_facts import RaisedFacts
 
 
@@ -44,6 +45,10 @@ class Evidence(NamedTuple):
     """Under this MPI ranks that were given up end with any status."""
     raised: "RaisedFacts | None" = None
     """The exception that the rank itself told of."""
+    below: "RaisedFacts | None" = None
+    """The last one that a Python of its ``script`` told of."""
+    script: "ScriptEnd | None" = None
+    """The shell in the rank's place, once it has ended."""
     seen: Seen = "ended"
     world: int = 0
     """Ranks of the job in all; 0: unknown."""

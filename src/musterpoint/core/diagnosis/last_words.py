@@ -78,6 +78,14 @@ _BESIDE = re.compile(
     r"|Set the environment variable HYDRA_FULL_ERROR"
 )
 """Advice that tools print after an error, and progress bars."""
+COMMAND = re.compile(r"(?!(?i:error|warning|info|note|fatal|failed)\b)[\w./+-]*[a-z[][\w./+-]*: \S")
+"""How a command or a shell begins what it complains of: ``mv: cannot stat``, ``run.sh: line 3: no such command``."""
+COMPLAINS = re.compile(
+    r"(?i)\b(?:no|not|cannot|without|missing|empty|must|needs?|expected|invalid|unknown|unsupported|bad|wrong|too|only"
+    r"|mismatch|corrupt\w*|unable|differs?|required?|exceeds?|less|fewer|more|another|truncated|failed to|out of|denied"
+    r"|refused|unrecognized|doesn.t|isn.t|aren.t|can.t|don.t)\b"
+)
+"""Words of a text that tells why a program can't go on."""
 _TOP, _SIDE = re.compile(r"[╭┌][─━]+ .*[Ee]rror\b.*[╮┐]$"), re.compile(r"[│┃] (?P<text>.*?) *[│┃]$")
 """Of a box that rich draws around an error, as typer and tyro have it for a wrong argument."""
 _ANNOUNCED = ("future:", "handle:", "protocol:", "transport:", "task:", "source_traceback:")
@@ -126,14 +134,16 @@ def last_words(lines: list[Line]) -> Error | None:
 
 
 def error_line(lines: list[Line]) -> Error | None:
-    """The last of the last lines that looks like an error, else the last line that isn't noise."""
+    """The last line that looks like an error; else the last that isn't noise, perhaps a command's complaint."""
     said = [at for at, line in enumerate(lines) if not is_noise(line.text)]
     for at in reversed(said[-NEAR:]):
         if boxed := _boxed_error(lines, at):
             return Error(boxed, "line")
         if _ERROR_LINE.search(lines[at].text):
             return Error(_thrown(lines, at) or lines[at].text.strip(), "line")
-    return Error(lines[said[-1]].text.strip(), "last") if said else None
+    texts = [lines[at].text.strip() for at in said]
+    last = next((text for text in reversed(texts) if not _BESIDE.match(text)), *texts[-1:]) if texts else ""
+    return Error(last, "line" if COMMAND.match(last) and COMPLAINS.search(last) else "last") if said else None
 
 
 def _boxed_error(lines: list[Line], at: int) -> str:

@@ -23,6 +23,7 @@ _ADDED = re.compile(
 """What torch adds to the first line of an error of CUDA or NCCL."""
 _OF_A_TOOL = re.compile(
     r"[\w./+-]+: .*(?:No such file or directory|Permission denied|not found|No space left on device|syntax error.*)$"
+    r"|\S+: line \d+: "
 )
 """What a shell or one of its tools says of its own failure."""
 _ALWAYS_ONE_LINE = re.compile(r"(?:KeyError|json\.decoder\.JSONDecodeError|subprocess\.\w+): ")
@@ -38,19 +39,12 @@ def lines_of_message(message: Sequence[str], code: str, before: Sequence[str], i
     plain = [at for at in range(1, len(message)) if message[at].strip() and not message[at][:1].isspace()]
     if not plain:
         return len(message)
-    try:
-        given = _lines_given(code, message[0])
-    except RecursionError:  # an expression of a thousand terms
-        given = None
+    given = lines_given(code, message[0])
     goes_on = message[0].endswith((":", ",", "{", "(", "["))
     if given is None and inline and not code:
         return next((at for at in plain[goes_on and plain[0] == 1 :] if not _ADDED.match(message[at])), len(message))
     if given is None and goes_on:
         return len(message)
-    if _ALWAYS_ONE_LINE.match(message[0]) or (
-        given is None and code and _ONE_LINE.match(message[0]) and not _RAISES.search(code)
-    ):
-        given = 1
     if given is not None:
         return min([at for at in plain if at >= given] or [len(message)])
     shapes = [shape_of(message[at]) for at in plain]
@@ -58,7 +52,7 @@ def lines_of_message(message: Sequence[str], code: str, before: Sequence[str], i
     others = (
         at
         for at, shape in zip(plain, shapes)
-        if shape in earlier or shapes.count(shape) > 1 or (inline and _OF_A_TOOL.match(message[at]))
+        if shape in earlier or shapes.count(shape) > 1 or _OF_A_TOOL.match(message[at])
     )
     return next(others, len(message))
 
@@ -78,8 +72,17 @@ def shape_of(text: str) -> str:
     return re.sub(r"\d+", "0", text.strip())
 
 
-def _lines_given(code: str, printed: str) -> int | None:
-    """How many lines the statement ``code`` gives to the exception whose first line is ``printed``; None if unknown."""
+def lines_given(code: str, printed: str) -> int | None:
+    """Lines of the exception that begins with ``printed``, by the statement ``code``; None if unknown."""
+    if _ALWAYS_ONE_LINE.match(printed) or (code and _ONE_LINE.match(printed) and not _RAISES.search(code)):
+        return 1
+    try:
+        return _lines_of_statement(code, printed)
+    except RecursionError:  # an expression of a thousand terms
+        return None
+
+
+def _lines_of_statement(code: str, printed: str) -> int | None:
     at = _RAISES.search(code)
     module = parsed(code[at.start() :]) if at else None
     if module is None or len(module.body) != 1:

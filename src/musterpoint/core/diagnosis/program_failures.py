@@ -14,6 +14,7 @@ from musterpoint.core.diagnosis import program_output
 from musterpoint.core.diagnosis.culprit import is_wrapper
 from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence, ProcessEnd, Seen
 from musterpoint.core.diagnosis.hints import hint_for
+from musterpoint.core.diagnosis.last_words import COMMAND, Error
 from musterpoint.core.diagnosis.peer_texts import is_peer_lost
 from musterpoint.core.diagnosis.traceback import is_greeting
 
@@ -72,10 +73,6 @@ def _ended(evidence: Evidence, context: DiagnosisContext) -> Failure:
     return failure._replace(ended=tuple(sorted(evidence.ended_well))[:MOST_ENDED])
 
 
-_OF_COMMAND = re.compile(r"(?!(?i:error|warning|info|note|fatal|failed)\b)[\w./+-]*[a-z][\w./+-]*: \S")
-"""How a command or a shell begins its complaint: ``mv: cannot stat``, ``run.sh: line 3: no such command``."""
-
-
 def _after_launches(evidence: Evidence, failed: bool) -> Evidence | None:
     """The evidence since the last launch of ours; None where launches that have ``failed`` may explain the end, as that
     output has no other program's error.
@@ -84,7 +81,7 @@ def _after_launches(evidence: Evidence, failed: bool) -> Evidence | None:
     tails = [tail[-count:] if count else b"" for tail, count in both]
     found = [program_output.find_error(tail, evidence.status) for tail in tails if tail]
     errors = [error for error in found if error is not None and not error.wrapper]
-    if failed and not any(one.kind in ("exception", "fatal") or _OF_COMMAND.match(one.text) for one in errors):
+    if failed and not any(one.kind in ("exception", "fatal") or COMMAND.match(one.text) for one in errors):
         return None
     return evidence._replace(tail=tails[0], stdout_tail=tails[1])
 
@@ -194,9 +191,9 @@ def _of_program(
     status, oom, mask = end.status, end.oom, context.mask
     tail = tails[0] or tails[1]
     try:
-        error = _error_in(tails, status, context)
-        if isinstance(end, Evidence) and end.raised is not None:
-            error = program_output.as_told(error, end.raised.with_code(context.files.read), status)
+        rank_end = end if isinstance(end, Evidence) else None
+        error = _error_in(tails, status, context, rank_end)
+        error = _by_told(error, rank_end, context) if rank_end is not None else error
     except Exception:  # a bug in reading the output must not lose the exit code
         error = None
     inner = program_output.inner_code(tail, error.rank) if error is not None and error.wrapper and status == 1 else None
@@ -247,14 +244,33 @@ def _inside(frames: Sequence[tuple[str, int, str, str]]) -> str:
     return function if function and not function.startswith("<") else f"{os.path.basename(file)}, line {line}"
 
 
-def _error_in(tails: tuple[bytes, bytes], status: int | None, context: DiagnosisContext) -> program_output.Error | None:
+def _by_told(error: Error | None, end: Evidence, context: DiagnosisContext) -> Error | None:
+    """The ``error`` that was read, or what the rank told that it raised, or a Python of its script.
+
+    A script may have gone on behind that, so it leads where nothing could follow, or ``error`` was read in its words.
+    """
+    told, script = end.raised or end.below, end.script
+    said = error.text if error is not None else ""
+    surely = end.raised is not None or bool(told and script and script.ended_by(told.pid, end.status))
+    if told is not None and (surely or (error is not None and error.kind == "line" and said in told.chain[-1].text)):
+        return program_output.as_told(error, told.with_code(context.files.read), end.status)
+    last = script.programs[-1].error if script is not None and script.programs[-1].failed else ""
+    known = not last or (error is not None and (error.before or error.wrapper or last in said))
+    return error if known else (error or Error("", "last"))._replace(before=last)
+
+
+def _error_in(
+    tails: tuple[bytes, bytes], status: int | None, context: DiagnosisContext, end: Evidence | None = None
+) -> Error | None:
     """The error that ended the program: as printed, or the text that its source gives to ``sys.exit``."""
     files = context.files
     beside = tails[1] if tails[0] else b""
-    error = program_output.find_error(tails[0] or tails[1], status, files.read, files.programs, beside)
+    told = end and (end.raised or end.below)
+    known = told.chain[-1].text if told else "", end.script.survived(status) if end and end.script else ()
+    error = program_output.find_error(tails[0] or tails[1], status, files.read, files.programs, beside, *known)
     if error is None:
         return program_output.find_error(tails[1])
-    other = None if error.text else program_output.find_error(tails[1])
+    other = None if error.text else program_output.find_error(tails[1], status)
     return error if other is None else other._replace(before=error.before)
 
 
@@ -310,7 +326,7 @@ def failure_of_service_or_launcher(end: ProcessEnd, context: DiagnosisContext) -
     return failure._replace(signal=-end.status) if end.status < 0 else failure
 
 
-def _error_of_service(end: ProcessEnd) -> program_output.Error | None:
+def _error_of_service(end: ProcessEnd) -> Error | None:
     """The exception that ended a service: it says more than the end itself."""
     try:
         error = program_output.find_error(end.tail, end.status)

@@ -6,7 +6,7 @@ import itertools
 import re
 import signal
 from collections import Counter
-from typing import Callable, Iterable
+from typing import Callable, Iterable, Sequence
 
 from musterpoint.base import exit_codes
 from musterpoint.core.diagnosis.culprit import (
@@ -36,6 +36,7 @@ from musterpoint.core.diagnosis.culprit import (
     whole_group,
 )
 from musterpoint.core.diagnosis.last_words import (
+    COMPLAINS,
     Error,
     error_line,
     is_ordinary,
@@ -46,7 +47,7 @@ from musterpoint.core.diagnosis.last_words import (
     words_of,
 )
 from musterpoint.core.diagnosis.launchers_table import CRASHES, RAISED, Table
-from musterpoint.core.diagnosis.message_lines import shape_of
+from musterpoint.core.diagnosis.message_lines import MESSAGE_LINES, shape_of
 from musterpoint.core.diagnosis.peer_texts import is_own_mistake, is_peer_lost
 from musterpoint.core.diagnosis.program_source import Sources, exits_with_a_value, find_exit_text
 from musterpoint.core.diagnosis.traceback import Frame, Line, Raised, lines_of, parse
@@ -71,21 +72,17 @@ _PROCESS = re.compile(r"process \d+ terminated with (?:exit code (\d+)|signal (S
 _BAD_USAGE = 2
 """The exit code after a wrong argument: argparse's, click's, that of Python and of shells."""
 _USAGE = re.compile(r"\s*(?:usage|Usage|USAGE):")
-_PARSER = re.compile(r"(?:[\w./+-]+(?: [\w.-]+)*: )?error: (?![\d.]+$)")
-"""How argparse, optparse and jsonargparse begin it. The name of a subcommand may stand behind the program's."""
+_PARSER = re.compile(r"(?:[\w./+-]+(?: [\w.-]+)*: )?error: (?![\d.]+$)|[Uu]nknown option:? -")
+"""How argparse, optparse, jsonargparse and Python begin it. The name of a subcommand may stand behind the program's."""
 _FLAGS = re.compile(r"FATAL Flags parsing error:$")
 """absl's; which flag it is stands in the next line."""
-_READER = re.compile(
-    r"\S*python\S*: can't open file |Unknown option: -"
-    r"|\S+: (?:line )?\d+: .*(?:[Ss]yntax error|unbound variable|parameter not set|[Bb]ad substitution)"
-)
-"""What an interpreter says of its own arguments, and a shell of a script that it can't read."""
 _REPORTS = re.compile(
-    r"(?i)\bexit(?:ed|ing)? (?:code|status|with)\b|\bexit \d|\bnon-?zero\b|\breturned \d"
+    r"(?i)\bexit(?:s|ed|ing)? (?:code|status|with)\b|\bexit \d|\bnon-?zero\b|\breturned \d"
     r"|\b(?:on|at|near|error:?) line:? ?\d|\bcommand\b.* failed\b"
     r"|\b(?:train\w*|job|run|script|command|python\S*|program|process|launch\w*|it|step) "
     r"(?:(?:has|was|have) )?(?:fail|crash|abort|die|end|exit|kill|terminat|stop)\w*|\bsee (?:above|the log)"
-    r"|make: \*\*\* "
+    r"|^make(?:\[\d+\])?: \*\*\* |^Abort\(|^(?:[\w./-]+: )?(?:(?i:error|fatal|critical)\W+)?[\w ./-]+ failed\W*$"
+    r"|error\W*[\d.]+$"
 )
 """What tells of the exception once more: of a shell's ``trap … ERR``, of ``make``."""
 _CLOSES = re.compile(
@@ -104,12 +101,6 @@ _TABLE = re.compile(r"[-dl][-rwx]{9}|(?:.*\s\d[\w.,]*%?){3}")
 """A row that ``ls``, ``df`` or ``free`` prints."""
 _TRACE = re.compile(r"\++ ")
 """What ``set -x`` puts before a command."""
-_COMPLAINS = re.compile(
-    r"(?i)\b(?:no|not|cannot|without|missing|empty|must|needs?|expected|invalid|unknown|unsupported|bad|wrong|too|only"
-    r"|mismatch|corrupt\w*|unable|differs?|required?|exceeds?|less|fewer|more|another|truncated|failed to|out of|denied"
-    r"|refused|doesn.t|isn.t|aren.t|can.t|don.t)\b"
-)
-"""Words of a text that tells why a program can't go on."""
 
 
 def find_error(
@@ -118,6 +109,8 @@ def find_error(
     source: Callable[[str], str | None] = lambda file: None,
     programs: Callable[[], Iterable[str]] = tuple,
     beside: bytes = b"",
+    told: str = "",
+    survived: Sequence[str] = (),
 ) -> Error | None:
     """The error that ended the program which wrote ``tail``; None where it wrote nothing, without a text where it wrote
     nothing but exceptions that it survived.
@@ -126,10 +119,11 @@ def find_error(
     table, a DataLoader worker's copy) or several ranks in one tail, it is the one that isn't a symptom of another. Else
     it is what the program said last. ``status`` is as in ``Evidence``; ``source`` gives the text of a file that a
     traceback names, None where it can't; ``programs`` the texts of the program's files. ``beside`` is the end of its
-    stdout where ``tail`` is of its stderr alone.
+    stdout where ``tail`` is of its stderr alone; ``told`` the text of an exception in it that Python told us of, and
+    ``survived`` the first lines of some that another program came after, which ended so.
     """
     lines, sources = lines_of(tail), Sources(source)
-    raised = [one for one in parse(lines, sources) if not one.timed_out or status in (1, None)]
+    raised = [_cut(one, told) for one in parse(lines, sources) if not one.timed_out or status in (1, None)]
     top = may_have_ended(lines, raised, status, sources)
     if not top:
         words, went_on_after = _of_words(lines, raised, status, sources, programs, lines_of(beside))
@@ -145,13 +139,25 @@ def find_error(
         said = find_exit_text([line.text for line in said_after], programs()) if status == 1 else ""
         if said := said or _usage_error(said_after, status):
             return _with_survived(Error(said, "line", symptom=is_symptom(raised, ended_it)), lines, raised)
-        if ended_it.inline and not ended_it.label:
-            since = [line for line in said_outside(lines, raised) if line.number > ended_it.end]
-            if words := _words_behind_inline_code(since, status, apart=bool(beside)):
-                lost = is_peer_lost(words.text) or is_symptom(raised, ended_it)
-                return _with_survived(words._replace(symptom=lost), lines, raised)
+    if _has_ended(ended_it, top):
+        since = [line for line in said_outside(lines, raised) if line.number > ended_it.end]
+        later = ended_it.text.partition("\n")[0] in survived
+        words = _words_behind(since, status, bool(beside), ended_it.inline or later) or _own_words(beside, status)
+        if words := words or (Error("", "last") if later and status not in RAISED else None):
+            lost = is_peer_lost(words.text) or is_symptom(raised, ended_it)
+            return _with_survived(words._replace(symptom=lost), lines, raised)
     error = _quoting(lines, raised, ended_it, top[-1]) or _leading_error(lines, raised, top, tail)
-    return _with_survived(error, lines, raised) if error.kind == "fatal" else error
+    if error.kind != "fatal":  # then those of programs that ended before
+        ended = (one for one in raised if one.whole and one.end < ended_it.start and not (one.led_on or one.label))
+        raised = [] if error.wrapper else [*ended]
+    return _with_survived(error, lines, raised)
+
+
+def _cut(one: Raised, told: str) -> Raised:
+    """``one`` without the lines that followed its message, where that is known."""
+    more = told.count("\n")
+    its = told and more + 1 < MESSAGE_LINES and one.text.startswith(f"{told}\n") and not one.label
+    return one._replace(text=told, end=one.said_at + more) if its else one
 
 
 def _of_words(
@@ -202,8 +208,9 @@ def _line(text: str) -> Error:
 def _with_survived(error: Error | None, lines: list[Line], raised: list[Raised]) -> Error | None:
     """``error`` with the last exception before it that the program survived."""
     told = [one for one in raised if not one.fatal and one.group != "member"]
-    said = told[-1].text.partition("\n")[0] if told and lines_after(lines, told[-1]) <= STALE else ""
-    if not said or (error is not None and said in error.text):
+    said = told[-1].text.partition("\n")[0] if told else ""
+    stale = told and not told[-1].whole and lines_after(lines, told[-1]) > STALE
+    if not said or stale or (error is not None and said in error.text):
         return error
     return (error or Error("", "last"))._replace(before=said)
 
@@ -432,7 +439,7 @@ def _usage_error(lines: list[Line], status: int | None) -> str:
     if status is None or status <= 0 or status in RAISED:
         return ""
     for text in reversed(texts):
-        if status == _BAD_USAGE and (_PARSER.match(text) or _READER.match(text)):
+        if status == _BAD_USAGE and _PARSER.match(text):
             return text.strip()
     usage = next((at for at, text in enumerate(texts) if _USAGE.match(text)), None)
     if usage is None:
@@ -441,12 +448,24 @@ def _usage_error(lines: list[Line], status: int | None) -> str:
     return said_of_it.text if said_of_it is not None and said_of_it.kind == "line" else ""
 
 
-def _words_behind_inline_code(lines: list[Line], status: int | None, apart: bool) -> Error | None:
-    """What ended the script by ``lines``, which came behind an exception of its Python; None: that exception did.
+def _has_ended(one: Raised, top: list[Raised]) -> bool:
+    """Tells whether all of an exception was read: what follows is another program's, or its script's."""
+    whole = one.text.count("\n") + 1 < MESSAGE_LINES and not launches(top)
+    return whole and one is top[-1] and not (one.label or one.fatal or one.group)
 
-    ``status`` is as in ``Evidence``; ``apart``: the lines are of its stderr alone. Nothing tells how a
-    shell script goes on, as its text is in no file that a traceback names. What only closes, or tells of the exception
-    once more, may come from a trap. Another exit code than that of an exception is the script's own.
+
+def _own_words(stdout: bytes, status: int | None) -> Error | None:
+    """The error that a script printed last to its stdout, before a code of its own."""
+    error = _words_behind(lines_of(stdout.rstrip())[-1:], status, True, False)
+    return error if error is not None and error.kind == "line" and status not in (None, *RAISED) else None
+
+
+def _words_behind(lines: list[Line], status: int | None, apart: bool, texts: bool) -> Error | None:
+    """The words that ended a script by ``lines``, all behind an exception; None: that one did.
+
+    ``status`` is as in ``Evidence``; ``apart``: the lines are of its stderr alone; ``texts``: a program of it may end
+    with any text. What came last ended it: an error line, or what it said before another exit code than that of an
+    exception. What only closes, or tells of the exception once more, may come from a trap.
     """
     shapes = Counter(shape_of(line.text) for line in lines)
     lines = [line for line in lines if not (_TRACE.match(line.text) or _REPORTS.search(line.text))]
@@ -461,12 +480,12 @@ def _words_behind_inline_code(lines: list[Line], status: int | None, apart: bool
     behind = error_line(lines[last + 1 :])
     if behind is not None and behind.kind == "line":
         return behind
-    said = last_words(lines[: last + 1])
-    if said is not None and _COMPLAINS.search(said.text.partition("\n")[0]):
+    said = last_words(lines[: last + 1]) if texts else None
+    if said is not None and COMPLAINS.search(said.text.partition("\n")[0]):
         return said
     # a word more may be anything, also a trap's; behind other output it is the script's
     return error or (said if (apart or went_on[0] < last) and not _TABLE.match(lines[last].text) else None)
 
 
 def _only_closes(text: str) -> bool:
-    return _CLOSES.search(text) is not None and (_NOTHING.search(text) is not None or not _COMPLAINS.search(text))
+    return _CLOSES.search(text) is not None and (_NOTHING.search(text) is not None or not COMPLAINS.search(text))

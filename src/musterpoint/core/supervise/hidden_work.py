@@ -10,7 +10,7 @@ from musterpoint.core.processes import tree
 from musterpoint.core.supervise.context import SupervisorContext
 
 if TYPE_CHECKING:
-    from musterpoint.core.diagnosis.hidden_ends import ProgramEnd
+    from musterpoint.core.diagnosis.hidden_ends import ProgramEnd, ScriptEnd
     from musterpoint.core.supervise.programs_below import ProgramsBelow
 
 UNTIL_LOOKED = 0.02
@@ -28,6 +28,7 @@ class HiddenWork:
         self.told = ""
         self.told_by_launches: list[str] = []
         self._programs: list[ProgramEnd] = []
+        self._scripts: dict[int, ScriptEnd] = {}
         self._below: ProgramsBelow | None = None
         self._world, self._are_scripts = 0, False
 
@@ -65,7 +66,9 @@ class HiddenWork:
 
         ``end``: with what the rank has printed.
         """
-        programs, script = self._below.ended(end.rank) if self._below is not None else ((), "")
+        if self._below is not None:
+            self._scripts[end.rank] = self._below.ended(end.rank)
+        programs, script = self._scripts.get(end.rank, ((), ""))
         self._programs += programs
         if not well or not (programs or self._are_scripts):
             return
@@ -88,6 +91,11 @@ class HiddenWork:
         self._context.record("exception-hidden", rank=end.rank, error=error)
         who = self._context.diagnosis.job.outside or f"rank {end.rank}"
         self.warnings.append(f"{who} ended with 0, though {name} in it ended with {error}: {WHAT_TO_DO}")
+
+    def script_of(self, rank: int) -> ScriptEnd | None:
+        """The script in the place of a rank that has ended, and its Pythons; None: there is none."""
+        script = self._scripts.get(rank)
+        return script if script is not None and script.programs else None
 
     def note_left(self, left: Sequence[int]) -> None:
         """Keeps which Pythons of ``left`` are cut off that scripts left in the background."""

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Callable, Iterator
 
 from musterpoint.base.loop import READ, Loop, Timer
-from musterpoint.core.diagnosis.hidden_ends import NestedWorld, ProgramEnd
+from musterpoint.core.diagnosis.hidden_ends import NestedWorld, ProgramEnd, ScriptEnd
 from musterpoint.core.launch.commands import launching
 from musterpoint.core.processes import tree
 
@@ -63,18 +63,18 @@ class ProgramsBelow:
             known = script.programs.get(pid) or self._begun(script, pid)
             script.programs[pid] = known._replace(error=error)
 
-    def ended(self, rank: int) -> tuple[tuple[ProgramEnd, ...], str]:
-        """A rank has ended: the Pythons of its script, and the script's text."""
+    def ended(self, rank: int) -> ScriptEnd:
+        """A rank has ended."""
         self._pids.pop(rank, None)
         script = self._scripts.pop(rank, None)
         if script is None:
-            return (), ""
+            return ScriptEnd()
         for pid in [*script.descriptors]:
             stat = tree.read_stat(pid, self._proc)
             if stat is None or stat.state in "ZX":
                 self._program_ended(script, pid, last=True)
         self._forget(script)
-        return tuple(script.programs.values()), script.text
+        return ScriptEnd(tuple(script.programs.values()), script.text)
 
     # -- scripts --
 

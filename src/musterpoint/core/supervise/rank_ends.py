@@ -217,7 +217,8 @@ class RankEnds:
     def _whole(self, ended: EndedRank, **more: Any) -> Evidence:
         """The evidence of a rank's end with all that was written for it."""
         assert ended.evidence is not None
-        now = self.evidence(ended.rank, ended.evidence.status)
+        script = self.hidden.script_of(ended.rank.number)
+        now = self.evidence(ended.rank, ended.evidence.status, below=script and ended.rank.below, script=script)
         kept = {name: getattr(ended.evidence, name) for name in ("at", "oom", "given_up", "aborted", "ended_well")}
         return now._replace(**kept, **more)
 

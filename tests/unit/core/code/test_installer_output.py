@@ -64,6 +64,8 @@ Collecting git+https://h/x.git
 
   note: This error originates from a subprocess, and is likely not a problem with pip.
 """
+ADVICE = "\n\n  Please make sure you have the correct access rights\n  and the repository exists."
+NO_REPOSITORY = "ssh: connect to host h port 22: Connection refused\n  fatal: Could not read from remote repository."
 HASHES = """
 ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you have updated the package versions, …
     six==1.16.0 from https://files/six-1.16.0-py2.py3-none-any.whl (from -r rq.txt (line 1)):
@@ -167,6 +169,9 @@ SENTENCES = {
                              "`setuptools.build_meta.build_wheel` failed (exit status: 1)"),
     "git": (GIT, "git clone --quiet https://h/x.git /tmp/b did not run successfully: fatal: unable to access "
                  "'https://h/': no route"),
+    "git's advice": (
+        GIT.replace("fatal: unable to access 'https://h/': no route", NO_REPOSITORY + ADVICE),
+        f"git clone --quiet https://h/x.git /tmp/b did not run successfully: {NO_REPOSITORY}".replace("\n ", ";")),
     "hashes": (HASHES, "six==1.16.0 isn't the one that the requirements name: expected sha256 1e61, got 8abb"),
     "other": (NEW_PIP, "boom"),
     "nothing like an error": ("one\ntwo\n\n", "two"),

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import musterpoint
+
 from .test_what_ended_it import failure_of
 
 PROBE = "def look(): raise RuntimeError('old news')\nlook()\n"
@@ -231,3 +233,97 @@ def test_what_inline_code_raises_leads_before_what_only_closes(tmp_path: Path, r
     assert reason.startswith(lead)
     if "json" not in lead:
         assert reason.startswith(f"{lead}\nrank 5 (local rank 1) on algo-3, exit code 1")
+
+
+PRE = {
+    "pre.py": "print('step 1'); raise ValueError('bad shard 7')",
+    "long.py": "def end(text): raise ValueError(text)\nend('bad shard 7')",
+    "train.py": "def step(): raise KeyError('label')\nstep()",
+    "text.py": "import sys\nsys.exit('no checkpoint in /ckpt')",
+    "ok.py": "print('ok')",
+    "quiet.py": "raise SystemExit(3)",
+    "in.sh": "cp /no/model.bin out",
+    "makefile": "all:\n\tcp /no/model.bin out\npre:\n\tpython3 pre.py",
+}
+BAD, NO = "ValueError: bad shard 7", ": No such file or directory\nrank 5"
+# what ends the script behind a program that raised -> how the reason begins
+BEHIND = {
+    **{words: f"{words.split()[0]}: cannot stat '/no/a'{NO}" for words in ("cp /no/a b", "mv /no/a b")},
+    **dict.fromkeys(("bash in.sh", "f() { bash in.sh; }\nf", "set -e\nbash -c 'sh in.sh'"), "cp: cannot stat"),
+    "echo 'ERROR: no validation data' >&2; exit 4": "ERROR: no validation data\nrank 5",
+    "echo 'ERROR: no validation data'; exit 4": "ERROR: no validation data\nrank 5",
+    "echo 'it is elsewhere' >&2; exit 4": "rank 5 (local rank 1) on algo-3, exit code 4\nits last line: it is",
+    "pythn3 train.py": "main.sh: line 2: pythn3: command not found\n",
+    "set -u; cp model.bin $MODEL_DIR_X": "main.sh: line 2: MODEL_DIR_X: unbound variable\n",
+    ": ${DATA:?no data dir}": "main.sh: line 2: DATA: no data dir\n",
+    "for n in $(seq 60); do echo row $n >&2; done\nmv /no/a b": f"mv: cannot stat '/no/a'{NO}",
+    "python3 train.py": "KeyError: 'label'\nrank 5",
+    "python3 text.py": "no checkpoint in /ckpt\nrank 5",
+    "python3 -Z": "nknown option: -Z\nrank 5",
+    "tar xf /no/a": "tar: ",
+    "set -o pipefail; cat /no/a | wc -l": f"cat: /no/a{NO}",
+    "curl -sSf http://127.0.0.1:9/x": "curl: (7) Failed to connect",
+    "( cd /no/a )": f"main.sh: line 2: cd: /no/a{NO}",
+    "[ 1 -eq x ]": "main.sh: line 2: [: x: integer expression expected\n",
+    "make": "cp: cannot stat",
+    "cp /no/a b; c=$?; echo 'copying failed' >&2; exit $c": f"cp: cannot stat '/no/a'{NO}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("words", BEHIND)
+def test_what_ends_a_script_leads_behind_an_exception(tmp_path: Path, words: str, apart: bool) -> None:
+    before = "long.py" if "mv" in words.split("\n")[0] else "pre.py"
+    reason = failure_of(
+        tmp_path, *run(tmp_path, {**PRE, "main.sh": f"python3 {before} || true\n{words}"}, apart)
+    ).reason
+    assert reason.removeprefix("U").removeprefix("u").startswith(BEHIND[words])
+    assert f"\nprinted before: {BAD}" in reason
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "python3 pre.py; c=$?; echo 'training failed'; exit $c",
+        "trap 'echo cleaning' EXIT; python3 pre.py",
+        "trap 'python3 ok.py >&2' EXIT; python3 pre.py",
+        "python3 pre.py || { echo failed; exit 1; }",
+        "python3 pre.py || { echo 'ERROR: preparing the data failed' >&2; exit 3; }",
+        "python3 pre.py || exit 7",
+        "python3 pre.py; c=$?; echo \"rc: $c\"; echo 'upload: out to s3://b/out'; exit $c",
+        "cp /no/a b || true\nset -e\npython3 pre.py\nmv a b",
+        "make pre",
+    ],
+)
+def test_the_exception_leads_where_nothing_else_ended_the_script(tmp_path: Path, text: str, apart: bool) -> None:
+    reason = failure_of(tmp_path, *run(tmp_path, {**PRE, "main.sh": text}, apart)).reason
+    assert reason.startswith(f"{BAD}\nrank 5")
+
+
+@pytest.mark.parametrize("tells", [True, False], ids=["a kernel that tells", "an older one"])
+@pytest.mark.parametrize(
+    ("text", "lead", "below"),
+    [
+        ("python3 pre.py > log 2>&1", BAD, False),
+        ("cp /no/a b\nset -e\npython3 pre.py \\\n --lr 1 > log 2>&1\nmv a b", BAD, False),
+        ("python3 pre.py > log 2>&1 || true; test -f x", "rank 0", True),
+        ("python3 pre.py > log 2>&1\nmv /no/a b", "mv: cannot stat", True),
+        ("python3 long.py || true\necho 'ERROR: no data' >&2; exit 4", "ERROR: no data", True),
+        ("python3 pre.py || true\npython3 quiet.py", "rank 0", True),
+    ],
+)  # fmt: skip
+def test_what_a_python_told(tmp_path: Path, text: str, lead: str, below: bool, tells: bool) -> None:
+    for name, words in {**PRE, "run.sh": text}.items():
+        (tmp_path / name).write_text(f"{words}\n")
+    (tmp_path / "python3").symlink_to(sys.executable)
+    older = "" if tells else "from musterpoint.core.processes import tree; tree.exit_status = lambda pidfd: None\n"
+    launch = f"{older}from musterpoint.cli.main import main\nmain(['launch', '--launcher', 'script', 'run.sh'])"
+    source = str(Path(musterpoint.__file__).parent.parent)
+    environ = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LC_ALL": "C", "PYTHONPATH": source}
+    done = subprocess.run([sys.executable, "-c", launch], cwd=tmp_path, env=environ, timeout=50, capture_output=True)
+    if "quiet" in text and not tells:
+        lead, below = BAD, False  # only its status tells that it came last
+    (failure,) = tmp_path.glob("muster-jobs/*/hosts/*/failure")
+    assert failure.read_text().startswith(lead), done.stderr
+    assert (f"\nprinted before: {BAD}" in failure.read_text()) == below

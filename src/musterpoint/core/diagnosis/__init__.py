@@ -7,19 +7,17 @@ The steps stand in one order: the error lines in a tail (``traceback``, ``last_w
 
 from musterpoint.base.failure import Failure
 from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence, JobFacts, ProcessEnd
+from musterpoint.core.diagnosis.script_end import ProgramEnd, ScriptEnd
 
-__all__ = ["DiagnosisContext", "Evidence", "JobFacts", "ProcessEnd", "diagnose", "diagnose_process"]
-
-
-def diagnose(evidence: Evidence, context: DiagnosisContext) -> Failure | None:
-    """The failure of a rank that left this ``evidence``; None: nothing failed, as far as it is seen."""
-    from musterpoint.core.diagnosis.program_failures import failure_by  # 15 ms, for what failed
-
-    return failure_by(evidence, context)
+__all__ = ["DiagnosisContext", "Evidence", "JobFacts", "ProcessEnd", "ProgramEnd", "ScriptEnd", "diagnose"]
 
 
-def diagnose_process(end: ProcessEnd, context: DiagnosisContext) -> Failure:
-    """The failure of a service or a launcher that ended before its ranks did."""
-    from musterpoint.core.diagnosis.program_failures import failure_of_service_or_launcher  # 15 ms, for what failed
+def diagnose(left: Evidence | ProcessEnd, context: DiagnosisContext) -> Failure | None:
+    """The failure of a rank by its evidence, or of a service or a launcher that ended before its ranks did; None:
+    nothing failed, as far as the rank is seen.
+    """
+    from musterpoint.core.diagnosis import program_failures  # 15 ms, for what failed
 
-    return failure_of_service_or_launcher(end, context)
+    if isinstance(left, ProcessEnd):
+        return program_failures.failure_of_service_or_launcher(left, context)
+    return program_failures.failure_by(left, context)

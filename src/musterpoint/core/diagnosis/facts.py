@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Callable, Literal, Sequence
 from musterpoint.base.failure import Failure, Kind, fit
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.code.program_files import ProgramFiles
+from musterpoint.core.diagnosis.script_end import ScriptEnd
 from musterpoint.core.job.platform import no_channels
 from musterpoint.core.launch.plan import Role
 
 if TYPE_CHECKING:
-    from musterpoint.core.diagnosis.hidden_ends import ScriptEnd
     from musterpoint.core.diagnosis.raised_facts import RaisedFacts
 
 
@@ -47,7 +47,7 @@ class Evidence(NamedTuple):
     """The exception that the rank itself told of."""
     below: "RaisedFacts | None" = None
     """The last one that a Python of its ``script`` told of."""
-    script: "ScriptEnd | None" = None
+    script: ScriptEnd | None = None
     """The shell in the rank's place, once it has ended."""
     seen: Seen = "ended"
     world: int = 0

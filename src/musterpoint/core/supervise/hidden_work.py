@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Sequence
+from typing import TYPE_CHECKING, Mapping, Sequence
 
 from musterpoint.base.exit_codes import signal_name
-from musterpoint.core.diagnosis import Evidence, diagnose
+from musterpoint.core.diagnosis import Evidence, ProgramEnd, ScriptEnd, diagnose
 from musterpoint.core.processes import tree
 from musterpoint.core.supervise.context import SupervisorContext
 
 if TYPE_CHECKING:
-    from musterpoint.core.diagnosis.hidden_ends import ProgramEnd, ScriptEnd
     from musterpoint.core.supervise.programs_below import ProgramsBelow
 
+WHAT_TO_DO = (
+    "a script ends with its last command's code: write `set -e`; for a pipe `set -o pipefail`, too; for a program in "
+    "the background `wait PID`, as a bare `wait` gives 0; `X=$(...)` apart from its `export`; no `exit 0` in a trap"
+)
+WAIT = "a script that ends waits for nothing: write `wait PID` at its end for what runs in the background"
 UNTIL_LOOKED = 0.02
 """Seconds from a rank's start to the first look at what it runs; a script's programs may end soon."""
 
@@ -72,14 +76,12 @@ class HiddenWork:
         self._programs += programs
         if not well or not (programs or self._are_scripts):
             return
-        from musterpoint.core.diagnosis.hidden_ends import WHAT_TO_DO, ProgramEnd, hidden_end
-
         unknown = not programs or any(one.status is None and not one.runs for one in programs)
         if unknown and (failure := diagnose(end, self._context.diagnosis)) is not None:
             last = programs[-1] if programs else ProgramEnd(0, "a program")
             said = last.error or failure.reason.partition("\n")[0]
             programs = (*programs[:-1], last._replace(error=said, runs=False))
-        if (one := hidden_end(programs, script)) is None:
+        if (one := ScriptEnd(programs, script).hidden) is None:
             return
         status = one.status or 1
         how = f"exit code {status}" if status > 0 else signal_name(-status)
@@ -99,8 +101,6 @@ class HiddenWork:
 
     def note_left(self, left: Sequence[int]) -> None:
         """Keeps which Pythons of ``left`` are cut off that scripts left in the background."""
-        from musterpoint.core.diagnosis.hidden_ends import WAIT, left_behind
-
         names = {pid: tree.command_of(pid) for pid in left if tree.is_python(pid)}
         if cut_off := left_behind(names, self._programs, self._are_scripts):
             programs = self._context.mask(", ".join(cut_off))
@@ -113,7 +113,7 @@ class HiddenWork:
 
     def _found_world(self) -> None:
         """Another launcher has made worlds below ranks: says so where they can't be the job's one."""
-        from musterpoint.core.diagnosis.hidden_ends import are_separate
+        from musterpoint.core.supervise.programs_below import are_separate
 
         worlds = self._programs_below.worlds
         if not self.told and are_separate(worlds, self._world):
@@ -128,7 +128,7 @@ class HiddenWork:
         """The worlds of other launchers below the ranks, in a sentence; empty: there are none."""
         if self._below is None or not self._below.worlds:
             return ""
-        from musterpoint.core.diagnosis.hidden_ends import nested_words
+        from musterpoint.core.supervise.programs_below import nested_words
 
         return nested_words(self._below.worlds, self._world, self._context.diagnosis.job.once_per_host)
 
@@ -136,3 +136,14 @@ class HiddenWork:
         """Ends all looks."""
         if self._below is not None:
             self._below.close()
+
+
+def left_behind(left: Mapping[int, str], programs: Sequence[ProgramEnd], is_script: bool) -> list[str]:
+    """The command lines of Pythons in ``left`` (by pid) that the job was about, not helpers beside it.
+
+    ``programs``: those of a script, as far as they were seen; ``is_script``: the rank was no Python itself.
+    """
+    last = programs[-1].pid if programs else 0
+    if last in left:
+        return [left[pid] for pid in left]
+    return [*left.values()] if is_script and not programs else []

@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING, Callable, Mapping
 
 from musterpoint.base.stop_budget import FAILURE_GRACE
-from musterpoint.core.diagnosis import ProcessEnd, diagnose_process
+from musterpoint.core.diagnosis import ProcessEnd, diagnose
 from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.control_socket import Connection, ControlSocket
@@ -224,7 +224,7 @@ class HostProcesses:
                 mpi,
                 self.ends.oom_struck(status),
             )
-            failure = diagnose_process(end, self._context.diagnosis)
+            failure = diagnose(end, self._context.diagnosis)
         if mpi:
             failure = self.foreign.mpi_exits.failure_at_end(failure, status, self.plan.hydra)
         vital = mpi or (process.role == "service" and not process.optional)

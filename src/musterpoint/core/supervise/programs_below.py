@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Callable, Iterator
+from typing import Callable, Iterator, Mapping
 
 from musterpoint.base.loop import READ, Loop, Timer
-from musterpoint.core.diagnosis.hidden_ends import NestedWorld, ProgramEnd, ScriptEnd
+from musterpoint.base.records import NamedTuple
+from musterpoint.core.diagnosis import ProgramEnd, ScriptEnd
 from musterpoint.core.launch.commands import launching
 from musterpoint.core.processes import tree
 
@@ -33,6 +34,14 @@ class Script:
         self.programs: dict[int, ProgramEnd] = {}
         self.descriptors: dict[int, int] = {}
         self.timer: Timer | None = None
+
+
+class NestedWorld(NamedTuple):
+    """A world that another launcher has made below a rank; ``ranks``: those of it that are there."""
+
+    launcher: str
+    size: int
+    ranks: frozenset[int]
 
 
 class ProgramsBelow:
@@ -182,3 +191,25 @@ def _identity(pid: int, proc: str) -> tuple[int, int, str]:
     rank, size = variables.get("RANK", ""), variables.get("WORLD_SIZE", "")
     known = rank.isdecimal() and size.isdecimal() and len(rank + size) < 20
     return int(rank) if known else 0, int(size) if known else 0, variables.get("TORCHELASTIC_RUN_ID", "")
+
+
+def are_separate(found: Mapping[int, NestedWorld], planned: int) -> bool:
+    """Whether what was found below ranks can't be one world of the job's, of ``planned`` ranks.
+
+    Rank 0 alone may start one on purpose, for all or beside the job; and ranks may start one together.
+    """
+    ranks = [rank for world in found.values() for rank in world.ranks]
+    alone = any(
+        number > 0 and (world.size < planned or len(world.ranks) == world.size) for number, world in found.items()
+    )
+    return alone or len({*ranks}) < len(ranks)
+
+
+def nested_words(found: Mapping[int, NestedWorld], planned: int, once_per_host: str) -> str:
+    """What happened, and what to type, for people."""
+    number, world = min(found.items())
+    return (
+        f"{world.launcher} in the place of rank {number} started ranks itself: they are a world of {world.size} of "
+        f"their own, beside others, and not the job's of {planned}: start the script without {world.launcher}, or "
+        f"let it start ranks once per host, by {once_per_host}"
+    )

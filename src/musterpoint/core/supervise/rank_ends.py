@@ -373,6 +373,6 @@ class RaisedRanks:
         """The exception that ended a thread or a child of the rank with this global number, if it still runs."""
         if number not in self._ranks.live:
             return ""
-        from musterpoint.core.diagnosis.standstill import raised_aside
+        from musterpoint.core.diagnosis import standstill
 
-        return raised_aside(self._context.pump.tail(number) or self._context.pump.stdout_tail(number))
+        return standstill.raised_aside(self._context.pump.tail(number) or self._context.pump.stdout_tail(number))

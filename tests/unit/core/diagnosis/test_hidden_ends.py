@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from musterpoint.core.diagnosis.hidden_ends import NestedWorld, ProgramEnd, are_separate, hidden_end, left_behind
+from musterpoint.core.diagnosis import ProgramEnd, ScriptEnd
+from musterpoint.core.supervise.hidden_work import left_behind
+from musterpoint.core.supervise.programs_below import NestedWorld, are_separate
 
 T = ProgramEnd(1, "python3 t.py")
 OK = ProgramEnd(2, "python3 ok.py", 0)
@@ -38,7 +40,7 @@ BESIDE = (BOOM._replace(beside=frozenset({1, 2})), OK._replace(beside=frozenset(
 def test_a_code_is_hidden_where_nothing_looks_at_it(
     programs: tuple[ProgramEnd, ...], script: str, hidden: bool
 ) -> None:
-    assert (hidden_end(programs, script) is not None) == hidden
+    assert (ScriptEnd(programs, script).hidden is not None) == hidden
 
 
 @pytest.mark.parametrize(

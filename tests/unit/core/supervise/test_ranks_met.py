@@ -11,6 +11,8 @@ import pytest
 
 from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Loop
+from musterpoint.core.code.program_files import CodeDirectory
+from musterpoint.core.diagnosis import DiagnosisContext
 from musterpoint.core.launch.plan import Meeting
 from musterpoint.core.processes import tree
 from musterpoint.core.processes.pump import Pump
@@ -42,7 +44,10 @@ class Machine:
             (self.proc / str(pid) / "maps").write_text("7f00-7f01 r-xp 0 0 0 /usr/lib/libc.so.6\n")
         self.loop = Loop()
         context = context_for(self.loop, Pump(), lambda event, **facts: self.recorded.append(event))
-        self.context = context._replace(say=self.said.append, code=str(folder))
+        self.context = context._replace(
+            say=self.said.append,
+            context_of_diagnosis=lambda: DiagnosisContext("algo-1", files=CodeDirectory(str(folder))),
+        )
         self.folder = folder
         self.meeting = MEETING._replace(**meeting)
 

@@ -1,9 +1,8 @@
-"""Judges what ranks that ended with 0 have hidden: programs of a script that failed, and worlds of their own. Pure."""
+"""The end of a script in a rank's place: its Pythons, what it did about their codes, and what it hid. Pure."""
 
 from __future__ import annotations
 
 import re
-from typing import Mapping, Sequence
 
 from musterpoint.base.records import NamedTuple
 
@@ -17,11 +16,6 @@ _GOES_ON = re.compile(r";|&(?![\d>])|\btrap\b")
 _STOPS = re.compile(r"\s*set\s+(?:-\w*e|-o\s+errexit)|#!.*\s-\w*e")
 _MEANT = frozenset({-13, 141, 120, -15, 143, -2, 130, -1, 129})
 """Ends of a program whose reader had enough (120: a Python that couldn't flush its stdout), or that was told to end."""
-WHAT_TO_DO = (
-    "a script ends with its last command's code: write `set -e`; for a pipe `set -o pipefail`, too; for a program in "
-    "the background `wait PID`, as a bare `wait` gives 0; `X=$(...)` apart from its `export`; no `exit 0` in a trap"
-)
-WAIT = "a script that ends waits for nothing: write `wait PID` at its end for what runs in the background"
 
 
 class ProgramEnd(NamedTuple):
@@ -55,6 +49,17 @@ class ScriptEnd(NamedTuple):
     programs: tuple[ProgramEnd, ...] = ()
     text: str = ""
 
+    @property
+    def hidden(self) -> ProgramEnd | None:
+        """The failed one that the script hid: it did nothing about the code, and no Python went well afterwards."""
+        for at, one in enumerate(self.programs):
+            later = [other for other in self.programs[at + 1 :] if other.pid not in one.beside]
+            helper = len(one.beside) > 1 and _KILLS.search(self.text)  # such as a server that is ended when all is done
+            fails = one.failed and not helper and all(other.failed for other in later)
+            if fails and not handles_code(self.text, one.name):
+                return one
+        return None
+
     def survived(self, status: int | None) -> list[str]:
         """The exceptions before its last Python, where that gave it ``status`` and raised none."""
         last = self.programs[-1]
@@ -73,16 +78,6 @@ class ScriptEnd(NamedTuple):
         return waits and (stops or line is lines[-1])
 
 
-def hidden_end(programs: Sequence[ProgramEnd], script: str) -> ProgramEnd | None:
-    """The failed one that a script hid: it did nothing about the code, and no Python went well afterwards."""
-    for at, one in enumerate(programs):
-        later = [other for other in programs[at + 1 :] if other.pid not in one.beside]
-        helper = len(one.beside) > 1 and _KILLS.search(script)  # such as a server that is ended when all is done
-        if one.failed and not helper and all(other.failed for other in later) and not handles_code(script, one.name):
-            return one
-    return None
-
-
 def handles_code(script: str, program: str) -> bool:
     """Whether the lines of ``script`` that name ``program`` (where none does: any) deal with its code."""
     lines, its = _naming(script, program)
@@ -98,44 +93,3 @@ def _naming(script: str, program: str) -> tuple[list[str], list[int]]:
     lines = [line for line in script.replace("\\\n", " ").splitlines() if not _COMMENT.match(line)]
     words = [word for word in program.split()[1:] if not word.startswith("-")]
     return lines, [at for at, line in enumerate(lines) if words and words[0].rpartition("/")[2] in line]
-
-
-def left_behind(left: Mapping[int, str], programs: Sequence[ProgramEnd], is_script: bool) -> list[str]:
-    """The command lines of Pythons in ``left`` (by pid) that the job was about, not helpers beside it.
-
-    ``programs``: those of a script, as far as they were seen; ``is_script``: the rank was no Python itself.
-    """
-    last = programs[-1].pid if programs else 0
-    if last in left:
-        return [left[pid] for pid in left]
-    return [*left.values()] if is_script and not programs else []
-
-
-class NestedWorld(NamedTuple):
-    """A world that another launcher has made below a rank; ``ranks``: those of it that are there."""
-
-    launcher: str
-    size: int
-    ranks: frozenset[int]
-
-
-def are_separate(found: Mapping[int, NestedWorld], planned: int) -> bool:
-    """Whether what was found below ranks can't be one world of the job's, of ``planned`` ranks.
-
-    Rank 0 alone may start one on purpose, for all or beside the job; and ranks may start one together.
-    """
-    ranks = [rank for world in found.values() for rank in world.ranks]
-    alone = any(
-        number > 0 and (world.size < planned or len(world.ranks) == world.size) for number, world in found.items()
-    )
-    return alone or len({*ranks}) < len(ranks)
-
-
-def nested_words(found: Mapping[int, NestedWorld], planned: int, once_per_host: str) -> str:
-    """What happened, and what to type, for people."""
-    number, world = min(found.items())
-    return (
-        f"{world.launcher} in the place of rank {number} started ranks itself: they are a world of {world.size} of "
-        f"their own, beside others, and not the job's of {planned}: start the script without {world.launcher}, or "
-        f"let it start ranks once per host, by {once_per_host}"
-    )

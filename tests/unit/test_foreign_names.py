@@ -48,6 +48,7 @@ ALLOWED = {
         "remove": "looks itself whether the name is absolute, or its folder leads out",
     },
     "core/code/program.py": {"find": ASKED, "beneath": ASKED, "_is_module": ASKED, "_relative": ASKED, "_near": KEY},
+    "core/code/program_files.py": {"CodeDirectory.read": "a traceback's file, whose lines are only shown"},
     "core/code/project.py": {
         "may_want_packages": ASKED,
         "requirements_beside": ASKED,

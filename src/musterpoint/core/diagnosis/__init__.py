@@ -1,7 +1,7 @@
 """Turns the end of a process, and its last words, into a :class:`Failure`. Pure; other rooms import only this module.
 
 The steps stand in one order: the error lines in a tail (``traceback``, ``last_words``), the one that ended the program
-(``program_output``), cause or symptom, wrapper or quotation (``culprit``), then class, retry and words
+(``program_output``), cause or symptom, wrapper or quotation (``causes``), then class, retry and words
 (``program_failures``). They are imported when something has failed.
 """
 

@@ -176,13 +176,6 @@ def _smdistributed(case: Case) -> str:
     return f"musterpoint brings it where the job asks for it: {asking(library, case.job.local)}"
 
 
-def _out_of_memory(case: Case) -> str:
-    return (
-        "try a smaller batch per rank, or PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where much is reserved but "
-        "unallocated"
-    )
-
-
 def _debugger(case: Case) -> str:
     if case.job.debugged:
         return ""
@@ -242,7 +235,11 @@ HINTS: tuple[Hint, ...] = (
         "PyPI's torch has no back end mpi: init_process_group('gloo'), or 'nccl' on GPUs, works under every launcher, "
         "mpi included",
     ),
-    Hint(r"CUDA out of memory|CUDA error: out of memory|CUDA_ERROR_OUT_OF_MEMORY", _out_of_memory),
+    Hint(
+        r"CUDA out of memory|CUDA error: out of memory|CUDA_ERROR_OUT_OF_MEMORY",
+        "try a smaller batch per rank, or PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where much is reserved but "
+        "unallocated",
+    ),
     Hint(
         r"Attempt to convert a value \(PerReplica:",
         "Keras 3's fit does not work with MultiWorkerMirroredStrategy; install tf-keras (pip install --no-deps "

@@ -11,7 +11,7 @@ from musterpoint.base.exit_codes import signal_name
 from musterpoint.base.failure import ERROR_SHARE, LONGEST_INSIDE, MOST_ENDED, Failure, Kind, after_others, fit
 from musterpoint.base.untrusted import clip
 from musterpoint.core.diagnosis import program_output
-from musterpoint.core.diagnosis.culprit import is_wrapper
+from musterpoint.core.diagnosis.causes import is_wrapper
 from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence, ProcessEnd, Seen
 from musterpoint.core.diagnosis.hints import hint_for
 from musterpoint.core.diagnosis.last_words import COMMAND, Error

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Callable, Iterable, Sequence
 
 from musterpoint.base import exit_codes
-from musterpoint.core.diagnosis.culprit import (
+from musterpoint.core.diagnosis.causes import (
     LIBRARY,
     SIGABRT,
     STALE,
@@ -17,7 +17,6 @@ from musterpoint.core.diagnosis.culprit import (
     adjoin,
     causes_of,
     colon_before,
-    culprit,
     innermost,
     is_of_worker,
     is_symptom,
@@ -32,6 +31,7 @@ from musterpoint.core.diagnosis.culprit import (
     own_of_another,
     survived,
     tells_of_worker,
+    that_ended_it,
     what_then,
     whole_group,
 )
@@ -46,10 +46,10 @@ from musterpoint.core.diagnosis.last_words import (
     said_outside,
     words_of,
 )
-from musterpoint.core.diagnosis.launchers_table import CRASHES, RAISED, Table
 from musterpoint.core.diagnosis.message_lines import MESSAGE_LINES, shape_of
 from musterpoint.core.diagnosis.peer_texts import is_own_mistake, is_peer_lost
 from musterpoint.core.diagnosis.program_source import Sources, exits_with_a_value, find_exit_text
+from musterpoint.core.diagnosis.torchrun_table import CRASHES, RAISED, Table
 from musterpoint.core.diagnosis.traceback import Frame, Line, Raised, lines_of, parse
 
 __all__ = ["Error", "abort_code", "as_told", "find_error", "inner_code", "until_abort"]
@@ -132,7 +132,7 @@ def find_error(
         if went_on_after.aside:
             return _of_exception(raised, went_on_after, went_on_after)
         top = [one for one in raised if not (one.aside or one.fatal) and one.end <= went_on_after.end]
-    ended_it = culprit(lines, top, status, sources)
+    ended_it = that_ended_it(lines, top, status, sources)
     if not launches(top):
         # the program caught the exception and then ended with a text or a usage error, or it is a child's
         said_after = [line for line in said_outside(lines, raised, behind_texts=True) if line.number > ended_it.said_at]

@@ -11,10 +11,10 @@ from __future__ import annotations
 import itertools
 import re
 
-from musterpoint.core.diagnosis.launchers_table import HOROVODRUN, RAISED, Table
 from musterpoint.core.diagnosis.message_lines import lines_given
 from musterpoint.core.diagnosis.peer_texts import is_peer_lost
 from musterpoint.core.diagnosis.program_source import After, Sources
+from musterpoint.core.diagnosis.torchrun_table import HOROVODRUN, RAISED, Table
 from musterpoint.core.diagnosis.traceback import Line, Raised, is_noise
 
 STALE = 40
@@ -131,7 +131,7 @@ def _ended_program(raised: Raised, status: int | None, sources: Sources) -> bool
     return (status in RAISED and raised.whole) if then is None else then != "on"
 
 
-def culprit(lines: list[Line], top: list[Raised], status: int | None, sources: Sources) -> Raised:
+def that_ended_it(lines: list[Line], top: list[Raised], status: int | None, sources: Sources) -> Raised:
     """The exception of ``top`` that ended the program: the last, unless an earlier one has that in its message.
 
     An exception that nobody catches has a traceback from the program's first line on. So the last one is a quotation

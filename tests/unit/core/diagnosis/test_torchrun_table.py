@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence
-from musterpoint.core.diagnosis.launchers_table import Table
 from musterpoint.core.diagnosis.program_failures import failure_of_rank
+from musterpoint.core.diagnosis.torchrun_table import Table
 
 RULE = "-" * 60
 RAISED = """[rank3]: Traceback (most recent call last):

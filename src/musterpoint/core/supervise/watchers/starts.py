@@ -39,10 +39,8 @@ class StartWatch(Watcher):
     def _tell(self) -> None:
         missing = self._processes.unstarted
         if missing and not self._processes.is_ending:
-            which = numbers([rank for rank, _ in missing])
-            self._context.say(
-                f"{which} of this host still wait{'s' if len(missing) == 1 else ''} for {self._starter} to be started"
-            )
+            which, them = numbers([rank for rank, _ in missing]), "it" if len(missing) == 1 else "them"
+            self._context.say(f"{which} of this host: {self._starter} has not started {them} yet")
 
     def _judge(self) -> None:
         missing = self._processes.unstarted

@@ -34,6 +34,24 @@ step()
 """
 )
 
+LATE = """
+import datetime, os, signal, time
+import torch
+import torch.distributed as dist
+
+def save():
+    while True:
+        time.sleep(600)
+
+dist.init_process_group("gloo")
+group = dist.new_group(timeout=datetime.timedelta(seconds=1))
+dist.barrier()
+if dist.get_rank() == 3:
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    save()
+dist.all_reduce(torch.ones(4), group=group)
+"""
+
 QUIET = (
     DOTS
     + """
@@ -97,6 +115,19 @@ def test_the_rank_that_the_others_wait_for_is_named(local: Any, py_spy: None) ->
         assert f"last collective: gloo:{'barrier' if rank else 'all_reduce'}, number " in stacks
         record = ran.output / f"hosts/{host}/opt/ml/output/data/muster/{host}/flight_recorder_rank_{rank}"
         assert pickle.loads(record.read_bytes())["entries"][-1]["profiling_name"].startswith("gloo:")
+
+
+@pytest.mark.parametrize("launcher", ["ranks", "torchrun"])
+def test_the_rank_that_a_call_timed_out_for_is_named(local: Any, py_spy: None, launcher: str) -> None:
+    words = "--hosts", "2", "--slots", "2", "--launcher", launcher, "--stop-grace", "2"
+    ran = local.run(*words, local.program(LATE))
+    assert ran.code == 1
+    what, late, who, *_ = ran.reason.splitlines()
+    assert "imed out" in what and re.match(r"rank [0-2] \(local rank [01]\) on algo-[12], exit code 1$", who)
+    spot = f"{at(LATE, 'time.sleep(600)')}, in save, asleep"
+    assert late == f"rank 3 (local rank 1) on algo-2 was not in the call: at {spot}"
+    assert {ran.outcome(host)["reason"].splitlines()[1] for host in ("algo-1", "algo-2")} == {late}
+    assert f"musterpoint: rank 3 didn't end in its 2 s: killed at {spot}\n" in ran.stdout
 
 
 def test_a_busy_rank_is_said_and_a_stall_may_be_borne(local: Any, py_spy: None, tmp_path: Path) -> None:

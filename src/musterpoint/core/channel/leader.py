@@ -29,6 +29,7 @@ from musterpoint.core.channel.topic import Api, Topic
 from musterpoint.core.channel.topic_table import FROM_WORKERS, TOPICS
 from musterpoint.core.channel.topics import attempts, raised_ranks
 from musterpoint.core.channel.topics.attempts import LeadersAttempts, NextAttempt, NoRestart, Ready
+from musterpoint.core.channel.topics.raised_ranks import LeadersRaised
 
 _MOST_FAILURES = 4096
 _MOST_COUNTED = 65536  # as many ranks as a host may have
@@ -336,16 +337,17 @@ class LeaderChannel(EventQueue):
         self._due = self._loop.call_at(due, lambda: self._decide([])) if due is not None else None
 
     def _explained(self, failure: Failure) -> Failure:
-        """``failure`` with the ranks that had ended with 0 before, where it is a symptom without a cause."""
+        """Adds to ``failure``, a symptom without a cause, which ranks had ended with 0 or were late."""
         if failure.kind != "peer":
             return failure
         codes = {self.me: self._code, **{member.name: member.code for member in self._members}}
         ended = [rank for host, ranks in self._ranks.items() if codes.get(host) == 0 for rank in ranks]
-        return after_others(failure, ended, sum(map(len, self._ranks.values())))
+        failure = after_others(failure, ended, sum(map(len, self._ranks.values())))
+        return cast(LeadersRaised, self.topic(raised_ranks.TOPIC)).explained(failure)
 
     def _is_any_unanswered(self) -> bool:
-        """Whether a host that seems well has sent nothing since a symptom was reported."""
-        return any(
+        """Tells whether a healthy host still looks, or has sent nothing since a symptom."""
+        return bool(cast(LeadersRaised, self.topic(raised_ranks.TOPIC)).awaits()) or any(
             member.session.state == UP and member.code is None
             for member in map(self._members.__getitem__, self._unanswered)
         )

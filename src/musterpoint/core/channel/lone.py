@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Callable, Iterable, cast
 
 from musterpoint.base.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.base.loop import Loop, Timer
@@ -39,7 +39,8 @@ class LoneChannel(EventQueue):
 
     def failed(self, failure: Failure) -> None:
         if self._failures is None:
-            self._failures = _LoneFailures(self._loop, self._announce, lambda: self.topic(raised_ranks.TOPIC).ask())
+            raised = cast(raised_ranks.LeadersRaised, self.topic(raised_ranks.TOPIC))
+            self._failures = _LoneFailures(self._loop, self._announce, raised)
         self._failures.failed(failure)
 
     def _announce(self, failure: Failure, secondary: Secondary) -> None:
@@ -103,13 +104,13 @@ class LoneChannel(EventQueue):
 class _LoneFailures:
     """``announce`` gets the root cause, once, and the counts of the others. A symptom waits for its cause before.
 
-    ``ask_raised`` is called where nothing else explains it: a rank may have raised, and still run.
+    ``raised`` is asked where nothing else explains it: a rank may have raised, and still run, or be late.
     """
 
     def __init__(
-        self, loop: Loop, announce: Callable[[Failure, Secondary], None], ask_raised: Callable[[], None]
+        self, loop: Loop, announce: Callable[[Failure, Secondary], None], raised: raised_ranks.LeadersRaised
     ) -> None:
-        self._loop, self._announce, self._ask_raised = loop, announce, ask_raised
+        self._loop, self._announce, self._raised = loop, announce, raised
         from musterpoint.core.channel import root_cause  # 2 ms with the next, for what failed
         from musterpoint.core.channel.timeouts import Timeouts
 
@@ -121,14 +122,14 @@ class _LoneFailures:
         self._follow(self._causes.failed(failure, self._loop.clock()))
 
     def _tick(self) -> None:
-        self._follow(self._causes.tick(self._loop.clock()))
+        self._follow(self._causes.tick(self._loop.clock(), bool(self._raised.awaits())))
 
     def _follow(self, decisions: Iterable[Decision]) -> None:
         for decision in decisions:
             if isinstance(decision, self._rules.Announce):
-                self._announce(decision.failure, decision.secondary)
+                self._announce(self._raised.explained(decision.failure), decision.secondary)
             elif isinstance(decision, self._rules.AskRaised):
-                self._ask_raised()
+                self._raised.ask()
         self.close()
         due = self._causes.due
         self._timer = None if due is None else self._loop.call_at(due, self._tick)

@@ -18,7 +18,7 @@ from musterpoint.base.untrusted import is_host_name
 from musterpoint.core.channel.fields import STOP_SIGNALS, is_address
 from musterpoint.core.channel.fields import WireError as WireError
 
-PROTOCOL = 9
+PROTOCOL = 10
 """Counts up when hosts of two versions can no longer muster together."""
 
 HELLO_LIMIT = 16 * 1024

@@ -23,14 +23,14 @@ Frame = tuple[str, str, int]
 
 _COLLECTIVE_FILES = (
     "torch/distributed/", "torch/_C/", "deepspeed/comm/", "horovod/", "mpi4py/", "jax/experimental/",
-    "tensorflow/python/distribute/",
+    "jax/_src/distributed.py", "tensorflow/python/distribute/",
 )  # fmt: skip
 _COLLECTIVES = frozenset((
     "all_reduce", "allreduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "allgather", "barrier",
     "monitored_barrier", "broadcast", "broadcast_object_list", "reduce", "reduce_scatter", "reduce_scatter_tensor",
     "scatter", "gather", "gather_object", "all_to_all", "all_to_all_single", "alltoall", "send", "recv", "isend",
     "irecv", "batch_isend_irecv", "init_process_group", "new_group", "destroy_process_group", "Allreduce", "Bcast",
-    "Barrier", "synchronize",
+    "Barrier", "synchronize", "initialize",
 ))  # fmt: skip
 _INSIDE = {
     "_engine_run_backward": "backward (its gradient all-reduce)",
@@ -68,6 +68,11 @@ _WAITS = {
 }
 _OWN_WAITS = ("hrtimer_nanosleep", "do_wait", "pipe_read", "anon_pipe_read", "n_tty_read")
 """Places in the kernel in which a thread waits for nothing that an MPI would bring."""
+_ASLEEP = "hrtimer_nanosleep"
+_COMMUNICATION = re.compile(r"packages/(?:torch/distributed|torch/cuda|jax|tensorflow|horovod|mpi4py|deepspeed|ray)/")
+_MAY_WAIT = re.compile(r"\b(?:item|cpu|to|tolist|numpy|wait|result|get|synchronize|block_until_ready|barrier)\(")
+"""Calls that may wait for what other ranks bring: on a GPU, or by an unknown library."""
+_IN = re.compile(r"is in ([^ :]+) at (\S+:\d+)")
 _LIBRARY = ("multiprocessing/", "concurrent/", "asyncio/", "torch/", "importlib", "runpy.py", "json/", "logging/")
 _DATA_WORDS = ("data", "batch", "loader", "sampler", "__getitem__", "collate")
 _STEP_PARTS = ("train", "step", "_end", "_begin")
@@ -108,22 +113,54 @@ def why(printed: bytes) -> str:
     return next(said, "")
 
 
-def position(rank: int, facts: Mapping[str, Any]) -> Position:
-    """Where ``rank`` is. ``facts`` are what the program ``stack_sampler`` found of its process:
+def position(rank: int, facts: Mapping[str, Any], world: int = 0) -> Position:
+    """Where ``rank`` of ``world`` ranks is. ``facts`` are what the program ``stack_sampler`` found of its process:
 
     ``threads`` (each with ``name`` and ``frames``; none: the stack can't be read, and ``error`` says why), ``source``
     (the text of the line at which the main thread is), ``state`` and ``wchan`` as in Linux' ``/proc``, ``moving``, and
     ``children``, the same facts of processes it started. ``mpi``: it has an MPI's library; ``one_call``: and at both
     looks its main thread was at the same line, and did nothing that can be seen but to use the processor. ``waits``: as
-    :class:`LongCalls` has found it.
+    :class:`LongCalls` has found it. A thread's ``world``: of how many ranks torch makes its first group there.
     """
     waits = facts.get("waits") is True
     moving = facts.get("moving") is True and not waits
     kind, words, spot = _described(facts, moving)
     if kind == "place" and facts.get("one_call") is True and _may_wait_in_mpi(facts, moving):
         kind, words = "call", f"{words}, in one call of a library"
+    group_of = _main(facts).get("world", world)
+    if world and group_of != world and words == "init_process_group":
+        words += f" for {group_of} ranks"
     call = int(facts.get("call") or 0) if kind == "collective" else 0
     return Position(rank, kind, words[:LONGEST], spot[:LONGEST], moving, call)  # type: ignore[arg-type]
+
+
+def whereabouts(facts: Mapping[str, Any]) -> str:
+    """Says where a rank is: ``at train.py:41, in save, asleep``; empty: nothing is known.
+
+    ``still`` among its facts: the main thread has had no turn in a moment. One that waits for others may sleep too, but
+    looks now and then.
+    """
+    one, wchan = position(0, facts), facts.get("wchan")
+    if one.kind == "unknown":
+        stuck = f"in the kernel ({wchan})" if facts.get("state") == "D" else "asleep" if wchan == _ASLEEP else ""
+        return stuck if facts.get("still") else ""
+    if one.kind == "collective":
+        return f"at {one.spot}, in {one.words}"
+    words = _IN.sub(lambda found: f"at {found[2]}" + (f", in {found[1]}" if found[1] != "<module>" else ""), one.words)
+    return words.removeprefix("is ") + (f" at {one.spot}" if one.spot else "")
+
+
+def latecomer(facts: Mapping[str, Any]) -> str:
+    """Says where a rank is that waits for no others; empty: it may, or has ended."""
+    kind, frames = position(0, facts).kind, _telling(facts)
+    asleep = facts.get("still") and facts.get("wchan") == _ASLEEP
+    if kind in ("collective", "call") or facts.get("state") in ("Z", "X"):
+        return ""
+    if kind == "place" and not asleep:
+        waits = _COMMUNICATION.search(frames[0][1]) or _MAY_WAIT.search(str(facts.get("source", "")))
+        if waits or _users_frame(frames) is None or (facts.get("mpi") is True and _may_wait_in_mpi(facts, False)):
+            return ""
+    return whereabouts(facts)
 
 
 def with_raised(position: Position, raised: str, aside: str = "") -> Position:
@@ -169,10 +206,8 @@ def _may_wait_in_mpi(facts: Mapping[str, Any], moving: bool) -> bool:
 
 
 def _described(facts: Mapping[str, Any], moving: bool) -> tuple[str, str, str]:
-    frames, state = _main_thread(facts), facts.get("state", "")
+    frames, state = _telling(facts), facts.get("state", "")
     children = [_main_thread(child) for child in facts.get("children", ())]
-    if not _users_frame(frames):  # a launcher or a shell of the user's own: its programs say more
-        frames = next((found for found in children if _users_frame(found)), frames)
     own = _users_frame(frames)
     if state in ("T", "t"):
         return "stopped", "is stopped (SIGSTOP)", _spot(own)
@@ -200,7 +235,7 @@ def _place(frames: Sequence[Frame], facts: Mapping[str, Any], children: Iterable
         place = "data loading"
     where = f"{own[0]} at {_spot(own)}" if own else _spot(own)
     words = f"is in {place}: {where}" if place else f"is in {where}"
-    if facts.get("wchan") == "hrtimer_nanosleep":
+    if facts.get("wchan") == _ASLEEP:
         words += ", asleep"
     worker = next(filter(None, map(_users_frame, children)), None)
     if worker and place == "data loading":
@@ -222,10 +257,20 @@ def _reads_data(frame: Frame) -> bool:
     return not steps and any(word in name + os.path.basename(frame[1]).lower() for word in _DATA_WORDS)
 
 
-def _main_thread(facts: Mapping[str, Any]) -> list[Frame]:
+def _main(facts: Mapping[str, Any]) -> Mapping[str, Any]:
     threads = facts.get("threads") or ()
-    chosen = next((each for each in threads if each.get("name") == "MainThread"), threads[0] if threads else {})
-    return [(name, file, line) for name, file, line in chosen.get("frames", ())]
+    return next((each for each in threads if each.get("name") == "MainThread"), threads[0] if threads else {})
+
+
+def _main_thread(facts: Mapping[str, Any]) -> list[Frame]:
+    return [(name, file, line) for name, file, line in _main(facts).get("frames", ())]
+
+
+def _telling(facts: Mapping[str, Any]) -> list[Frame]:
+    """Chooses the frames of a program below, where the rank itself is a launcher or a shell."""
+    frames = _main_thread(facts)
+    children = map(_main_thread, () if _users_frame(frames) else facts.get("children", ()))
+    return next((found for found in children if _users_frame(found)), frames)
 
 
 def _collective(frames: Sequence[Frame], moving: bool) -> str:
@@ -330,11 +375,13 @@ def stall(positions: Sequence[Position]) -> Stall:
         place, ranks = order[0]
         if len(ranks) == 1:
             return Stall(_group_words(place, ranks, False), None)
-        return Stall(
-            f"all {len(ranks)} ranks wait in {place.words} at the same line ({place.spot}): the network between them, "
-            "or a rank of another group",
-            None,
-        )
+        words, of, world = place.words.partition(" for ")
+        why = "the network between them, or a rank of another group"
+        if of and words == "init_process_group":
+            why = f"it waits for {world.partition(' ')[0]}, the job has {len(ranks)}"
+        else:
+            words = place.words
+        return Stall(f"all {len(ranks)} ranks wait in {words} at the same line ({place.spot}): {why}", None)
     collectives = [place for place, _ranks in order if place.kind == "collective"]
     another = len({place.words for place in collectives}) == 1
     sentence = "; ".join(_group_words(place, ranks, another and at > 0) for at, (place, ranks) in enumerate(order))

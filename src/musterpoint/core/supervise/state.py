@@ -5,6 +5,7 @@ from typing import Literal
 from musterpoint.base import exit_codes
 from musterpoint.base.failure import Failure, Secondary
 from musterpoint.base.records import NamedTuple
+from musterpoint.core.channel.topics.raised_ranks import LATE
 from musterpoint.core.supervise.events import Action, Key
 
 SIGINT, SIGTERM = 2, 15
@@ -128,6 +129,7 @@ def first_line(failure: Failure) -> str:
 
 def first_lines(failure: Failure) -> str:
     """What went wrong and where, in one line: an error's own words don't say which rank had it."""
-    what, _, rest = failure.reason.removeprefix("muster: ").partition("\n")
-    who = rest.partition("\n")[0]
-    return f"{what}; {who}" if who.startswith(("rank ", "the program of ")) else what
+    what, *rest = failure.reason.removeprefix("muster: ").split("\n")
+    late = [line for line in rest if LATE in line]
+    who = [line for line in rest if LATE not in line][:1]
+    return "; ".join((what, *late, *(line for line in who if line.startswith(("rank ", "the program of ")))))

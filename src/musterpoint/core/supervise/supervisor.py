@@ -180,6 +180,7 @@ class Supervisor:
         elif isinstance(event, RaisedAsked):
             if not self._processes.is_ending:
                 self._processes.raised.tell()
+            self._watchers.open("asked")
         elif not self._watchers.hear(event):
             self.on_event(event)
 
@@ -224,6 +225,8 @@ class Supervisor:
                 self._record_event(happened)
                 for action in actions:
                     _ACTS[type(action)](self, action)
+                if isinstance(happened, ev.KillDue):
+                    self._watchers.killed()
         finally:
             self._busy = False
 
@@ -252,6 +255,7 @@ class Supervisor:
         if stopping:
             self._watchers.stopping(action.seconds)
         self._processes.signal_ranks(action.signal, action.seconds, stopping=stopping)
+        self._watchers.told(action.seconds)
 
     def _start_timer(self, action: ev.StartTimer) -> None:
         old = self._timers.get(type(action.event))

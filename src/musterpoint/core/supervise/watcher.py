@@ -30,9 +30,9 @@ JobMoment = Literal["understood", "prepared", "brought", "starting"]
 """``understood``: the job and its options are known. ``prepared``: this host's code, devices and launcher are here.
 ``brought``: so is its data. ``starting``: a plan is about to be started.
 """
-Moment = Literal["planned", "started", "waiting"]
+Moment = Literal["planned", "started", "waiting", "asked", "told"]
 """``planned``: the processes of the plan have been started. ``started``: the ranks' output is read. ``waiting``: this
-host is done, and others aren't.
+host is done, and others aren't. ``asked``: a symptom's cause is looked for. ``told``: the ranks were told to end.
 """
 OUTPUTS = "sagemaker_s3_output"
 """The hyperparameter that says where intermediate outputs go."""
@@ -42,7 +42,9 @@ NCCL_DUMPS = "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
 
 
 class Watched(NamedTuple):
-    """This host's part of one attempt, which a watcher looks at. ``emit`` tells the supervisor of something local."""
+    """This host's part of one attempt, which a watcher looks at. ``emit`` tells the supervisor of something local.
+    ``seconds``: those that the ranks had to end when they were told.
+    """
 
     context: SupervisorContext
     peers: Peers
@@ -50,6 +52,7 @@ class Watched(NamedTuple):
     roster: Roster
     rules: Rules
     emit: Callable[[LocalEvent], None]
+    seconds: float = 0.0
 
 
 class WatchedJob(NamedTuple):
@@ -112,6 +115,9 @@ class Watcher:
     def stopping(self, seconds: float) -> None:
         """The ranks are about to be told to stop, and have so many seconds."""
 
+    def killed(self) -> None:
+        """The ranks' time to end was over: those that still ran have just been killed."""
+
     def over(self, failed: bool) -> None:
         """No process of the attempt is left."""
 
@@ -157,6 +163,10 @@ def _unasked(watched: Watched) -> float:
     return UNASKED_SECONDS if watched.rules.stall_timeout is None else 0.0
 
 
+def _late_in_grace(watched: Watched) -> float:
+    return max(watched.seconds - 1.0, watched.seconds / 2)
+
+
 KINDS = (
     WatcherKind("pid1_watch", "understood", lambda seen: not seen.lent),
     WatcherKind("ssh_sessions", "prepared", lambda seen: bool(seen.found)),
@@ -172,6 +182,8 @@ KINDS = (
         "stalls", "started", lambda watched: not watched.rules.outside, (LookAsked, AllLooked, Stalled), _unasked
     ),
     WatcherKind("waiting", "waiting", lambda watched: len(watched.roster.seats) > 1, (StillRunning,)),
+    WatcherKind("latecomers", "asked", lambda watched: True),
+    WatcherKind("latecomers", "told", lambda watched: bool(watched.processes.ranks.live), (), _late_in_grace),
 )
 
 
@@ -253,12 +265,22 @@ class Watchers:
         for watcher in self._of_job.all:
             watcher.stopping(seconds)
 
+    def told(self, seconds: float) -> None:
+        """The ranks have been told to end, and have so many seconds."""
+        self._watched = self._watched._replace(seconds=seconds)
+        self.open("told")
+
     def hear(self, event: Any) -> bool:
         """Whether ``event`` is for watchers; those that are open and hear it have it."""
         for kind, watcher in tuple(self._open):
             if type(event) in kind.hears:
                 watcher.hear(event)
         return any(type(event) in kind.hears for kind in KINDS)
+
+    def killed(self) -> None:
+        """The ranks' time to end was over."""
+        for _, watcher in self._open:
+            watcher.killed()
 
     @property
     def sentence(self) -> str:

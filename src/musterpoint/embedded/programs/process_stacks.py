@@ -23,6 +23,8 @@ SILENT: dict[int, int] = {}
 """The processes whose thread hasn't answered, and how long the file of their answers was when it was asked."""
 ANSWER, ANSWER_END = b"Stacks, read by a thread of the process\n", b"End of the stacks\n"
 """The first and last line of what a rank's thread writes."""
+WORLD, WORLD_IN = "world_size", "torch/distributed/"
+"""A variable of torch's functions that make a group, and where they are; those inside know it first."""
 STACKS = b"s"
 """The byte that asks for stacks in the pipe of a rank's thread."""
 STACKS_FILE = "muster-stacks"
@@ -49,14 +51,16 @@ class Spent(NamedTuple):
     runs: bool
 
 
-def stacks_of(pids: list[int], py_spy: str) -> dict[int, tuple[list[Facts] | None, str]]:
+def stacks_of(
+    pids: list[int], py_spy: str, seconds: float = ANSWER_SECONDS
+) -> dict[int, tuple[list[Facts] | None, str]]:
     """The threads of each process, or None and why not: by py-spy, else by the process itself. Those are all asked
     before the first answer is waited for, so that many that can't answer cost no more time than one.
     """
     found = {pid: by_py_spy(pid, py_spy) for pid in pids}
     lacking = [pid for pid, (threads, _) in found.items() if threads is None]
     asked = {pid: Question(pid) for pid in lacking if stat_of(pid)[:1] not in (["T"], ["t"], ["Z"], ["X"], [])}
-    until = time.monotonic() + ANSWER_SECONDS
+    until = time.monotonic() + seconds
     for pid, question in asked.items():
         found[pid] = question.stacks(until), found[pid][1]
     return found
@@ -66,10 +70,11 @@ def by_py_spy(pid: int, py_spy: str) -> tuple[list[Facts] | None, str]:
     """The threads of a process, or None and why not."""
     if py_spy == "-":
         return None, "py-spy isn't installed"
+    words = [py_spy, "dump", "--json", "--nonblocking", "-p", str(pid)]
     try:
-        done = subprocess.run(
-            [py_spy, "dump", "--json", "--nonblocking", "-p", str(pid)], capture_output=True, timeout=PY_SPY_SECONDS
-        )
+        done = subprocess.run(words, capture_output=True, timeout=PY_SPY_SECONDS)
+        if b"init_process_group" in done.stdout:
+            done = subprocess.run([*words, "--locals"], capture_output=True, timeout=PY_SPY_SECONDS)
         found = json.loads(done.stdout) if not done.returncode else None
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         return None, f"{type(error).__name__} from py-spy"
@@ -81,9 +86,17 @@ def by_py_spy(pid: int, py_spy: str) -> tuple[list[Facts] | None, str]:
             "name": thread.get("thread_name") or "",
             "tid": thread.get("os_thread_id"),
             "frames": [[frame["name"], frame["filename"], frame["line"]] for frame in thread["frames"]],
+            **world_of(thread["frames"]),
         }
         for thread in found
     ], ""
+
+
+def world_of(frames: list[Facts]) -> Facts:
+    """Tells for how many ranks a thread makes torch's first group, as ``world``."""
+    inside = [each for frame in frames if WORLD_IN in frame["filename"] for each in frame.get("locals") or ()]
+    sizes = [each.get("repr") or "" for each in inside if each["name"] == WORLD]
+    return next(({"world": int(size)} for size in sizes if size.isdecimal()), {})
 
 
 class Question:
@@ -212,6 +225,8 @@ def parsed(text: str) -> list[Facts] | None:
             threads.append({"name": "", "frames": []})
         elif frame and threads:
             threads[-1]["frames"].append([frame[3], frame[1], int(frame[2]) if frame[2] != "?" else 0])
+        elif threads and line.startswith(f"  {WORLD} "):
+            threads[-1].setdefault("world", int(line.split()[1]))
     for thread in threads:
         if thread["frames"] and thread["frames"][-1][0] in ("<module>", "_run_module_as_main"):
             thread["name"] = "MainThread"

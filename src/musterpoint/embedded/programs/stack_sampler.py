@@ -29,8 +29,9 @@ from musterpoint.embedded.programs.process_files import (
     stat_of,
     ticks_of,
     tree,
+    waits_in,
 )
-from musterpoint.embedded.programs.process_stacks import RETURNS, SILENT, Facts, stacks_of
+from musterpoint.embedded.programs.process_stacks import ANSWER_SECONDS, RETURNS, SILENT, Facts, stacks_of
 from musterpoint.embedded.programs.work_done import (
     FEW_FAULTS,
     IDLE_BYTES,
@@ -52,6 +53,8 @@ GPU_SECONDS = 5.0
 """For the end of the program that looks at GPUs."""
 COMPUTES = 0.2
 """Of a processor: what a process uses that has work. Ray's own servers use 0.02 while there is none."""
+STILL_SECONDS, SOON_SECONDS = 0.1, 0.3
+"""Where one look is enough: a rank without a turn for so long is still; and so long an answer may take."""
 MOST_CHILDREN = 16
 MOST_FRAMES = 60
 Seen = dict[int, tuple[Facts, dict[int, set[int]]]]
@@ -81,7 +84,7 @@ class Counts(NamedTuple):
 def main(request: dict[str, Any]) -> None:
     """``request`` has:
 
-    - ``seconds`` between the looks, and the process of each of ``ranks``
+    - ``seconds`` between the looks (0: one is enough, and soon), and the process of each of ``ranks``
     - ``own``: musterpoint's process, below which are services, and what ranks have left to run by itself; one of these
       that computes has the result be empty: ``{}``
     - ``idle``: seconds before the first look, in which a rank that uses a processor has the same effect
@@ -97,6 +100,9 @@ def main(request: dict[str, Any]) -> None:
     seconds: float = request["seconds"]
     ranks = {int(rank): pid for rank, pid in request["ranks"].items()}
     SILENT.update({ranks[int(rank)]: size for rank, size in request["silent"].items()})
+    if not seconds:
+        write(request["result"], look_soon(ranks, request["py_spy"]))
+        return
     others = Others(request["own"], [*ranks.values()])
     if request["idle"] and (is_busy(ranks, request["idle"]) or others.compute()):
         write(request["result"], {})
@@ -137,6 +143,16 @@ def main(request: dict[str, Any]) -> None:
     for rank, record in flights(ranks).items():
         found[str(rank)]["flight"] = record
     write(request["result"], {} if others.compute() else found)
+
+
+def look_soon(ranks: dict[int, int], py_spy: str) -> Facts:
+    """Looks once at every rank; ``still``: its main thread has had no turn meanwhile."""
+    turns = {rank: read(f"/proc/{pid}/schedstat") for rank, pid in ranks.items()}
+    threading.Event().wait(STILL_SECONDS)
+    found = {str(rank): facts for rank, (facts, _) in look(ranks, py_spy, 1, SOON_SECONDS).items()}
+    for rank, pid in ranks.items():
+        found[str(rank)]["still"] = turns[rank] == read(f"/proc/{pid}/schedstat") != ""
+    return found
 
 
 def write(result: str, found: dict[str, Any]) -> None:
@@ -198,13 +214,13 @@ def end_with_stdin() -> None:
     os._exit(1)
 
 
-def look(ranks: dict[int, int], py_spy: str) -> Seen:
-    """Every rank's facts, with those of Python processes it started."""
+def look(ranks: dict[int, int], py_spy: str, most: int = MOST_CHILDREN, seconds: float = ANSWER_SECONDS) -> Seen:
+    """Finds every rank's facts, with those of ``most`` Python processes it started, in ``seconds``."""
     children = children_of()
     found: Seen = {}
     below = {rank: [one for one in tree(pid, children)[1:] if is_python(one)] for rank, pid in ranks.items()}
-    asked = {rank: [pid, *below[rank][:MOST_CHILDREN]] for rank, pid in ranks.items()}
-    stacks = stacks_of([one for pids in asked.values() for one in pids], py_spy)
+    asked = {rank: [pid, *below[rank][:most]] for rank, pid in ranks.items()}
+    stacks = stacks_of([one for pids in asked.values() for one in pids], py_spy, seconds)
     for rank, pid in ranks.items():
         read_of = {one: facts_of(one, *stacks[one]) for one in asked[rank]}
         python = {one: set(facts.pop("python")) for one, facts in read_of.items() if facts.get("python")}
@@ -233,7 +249,7 @@ def starved(before: dict[int, Turns], after: dict[int, Turns], seconds: float) -
 def facts_of(pid: int, threads: list[Facts] | None, error: str) -> Facts:
     """What is known of a process, with the ``threads`` that were read, or the ``error`` of what couldn't read them."""
     fields = stat_of(pid)
-    facts: Facts = {"state": fields[0] if fields else "X", "wchan": read(f"/proc/{pid}/wchan").strip("\0 \n")}
+    facts: Facts = {"state": fields[0] if fields else "X", "wchan": waits_in(pid)}
     facts["mpi"] = MPI_LIBRARY.search(read(f"/proc/{pid}/maps")) is not None
     if threads is None:
         facts["error"] = error

@@ -38,6 +38,8 @@ RAISED = b"e"
 """The byte that asks for an exception that the main thread has raised; any other one asks whether that runs Python."""
 ANSWER, ANSWER_END = "Stacks, read by a thread of the process\n", "End of the stacks\n"
 """Its first and last line: so who asked tells a whole answer from a part, and from what the signal had written."""
+WORLD, WORLD_IN = "world_size", "torch/distributed/"
+"""A variable of torch's functions that make a group, and their place; it is told, too."""
 MOST_FRAMES = 200
 MAIN = _thread.get_ident()
 MOST_ANSWERS = 1 << 20
@@ -75,6 +77,9 @@ def stacks() -> str:
         while frame is not None and left:
             code = frame.f_code
             lines.append(f'  File "{code.co_filename}", line {frame.f_lineno} in {code.co_name}\n')
+            size = frame.f_locals.get(WORLD) if WORLD_IN in code.co_filename else None
+            if type(size) is int and size > 0:
+                lines.append(f"  {WORLD} {size}\n")
             frame, left = frame.f_back, left - 1  # type: ignore[assignment]
     return "".join(lines)
 

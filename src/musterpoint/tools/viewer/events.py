@@ -64,6 +64,7 @@ EVENTS: dict[str, Meaning] = {
     "exception-hidden": Meaning("failure", "rank {rank} ended with 0, though a Python in it ended with {error}"),
     "left-cut-off": Meaning("failure", "the program's end cut off what it had left running: {programs}"),
     "worlds-apart": Meaning("failure", "{launcher} made worlds of {size} of its own, not the job's of {world}"),
+    "rank-late": Meaning("failure", "rank {rank} was not in the call that others waited in: {where}"),
     "rank-ended-unseen": Meaning("failure", "rank {rank} ended with {status} before its program was started"),
     "stub-lost": Meaning("process", "what stood for rank {rank} was gone"),
     "entry-point-lost": Meaning("failure", "the entry point of rank {rank} was gone"),

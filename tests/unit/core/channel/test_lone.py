@@ -12,7 +12,7 @@ from musterpoint.base.loop import Loop
 from musterpoint.core.channel.lone import LoneChannel
 from musterpoint.core.channel.peers import AllDone, GroupEnded, JobFailed, PeerEvent, Stalled
 from musterpoint.core.channel.topics.ended_groups import DISTRIBUTION
-from musterpoint.core.channel.topics.raised_ranks import RaisedAsked
+from musterpoint.core.channel.topics.raised_ranks import TOPIC, RaisedAsked
 
 from ...meeting import spoken
 
@@ -44,13 +44,19 @@ def test_a_lone_host_asks_nobody_and_is_asked_by_nobody() -> None:
     loop.close()
 
 
-def judged(*failures: Failure) -> tuple[list[PeerEvent], int]:
+def judged(*failures: Failure, late: tuple[str, ...] = ()) -> tuple[list[PeerEvent], int]:
     """What a lone host hears after it told these failures, and after how many seconds of a clock of our own."""
     seconds = 0
     loop = Loop(lambda: seconds)
     peers = LoneChannel(loop)
     heard: list[PeerEvent] = []
-    peers.listen(heard.append)
+
+    def hear(event: PeerEvent) -> None:
+        heard.append(event)
+        if isinstance(event, RaisedAsked):
+            peers.topic(TOPIC).late(late)
+
+    peers.listen(hear)
     for failure in failures:
         peers.failed(failure)
     loop.turn(0)
@@ -76,6 +82,9 @@ def test_a_symptom_stands_where_no_cause_follows() -> None:
     heard, took = judged(SYMPTOM)
     assert heard == [RaisedAsked(), JobFailed(SYMPTOM)]
     assert took == 3, "the clock has whole seconds"
+    heard, took = judged(SYMPTOM, late=("rank 1 was not in the call: asleep",))
+    reason = f"{SYMPTOM.reason}\nrank 1 was not in the call: asleep"
+    assert (heard[1:], took) == ([JobFailed(SYMPTOM._replace(reason=reason))], 3)
 
 
 def test_events_wait_for_a_listener_and_never_come_from_within_a_call() -> None:

@@ -9,12 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from musterpoint.base.failure import Failure
 from musterpoint.core.channel import codec, wire
 from musterpoint.core.channel.peers import GroupEnded
 from musterpoint.core.channel.topic_table import FROM_LEADER, FROM_WORKERS, TOPICS
 from musterpoint.core.channel.topics.ended_groups import DISTRIBUTION, LeadersEndedGroups
+from musterpoint.core.channel.topics.raised_ranks import LateRanks, LeadersRaised, RaisedAsked
 from musterpoint.core.rollcall.hello import Hello
 from musterpoint.core.rollcall.roster import Offer, Roster, Seat
+from musterpoint.core.supervise.state import first_lines
 
 from .sides import FakeSide
 
@@ -65,8 +68,23 @@ def test_the_last_host_of_a_group_ends_it_in_every_attempt(attempts: list[tuple[
             assert side.sent == [("", ended)] * len(side.events)
 
 
+def test_who_is_late_is_told_of_symptoms_and_the_list_is_short() -> None:
+    half = LeadersRaised(side := FakeSide("a", HOSTS[1:]))
+    half.ask()
+    assert side.events == [RaisedAsked()] and not half.awaits()  # this side's clock has no patience
+    symptom = Failure("a", 1, "user", "peer", "Timed out\nrank 0 (local rank 0) on a, exit code 1", rank=0)
+    assert half.explained(symptom) == symptom
+    for host in HOSTS:
+        half.hear(host, LateRanks((f"rank 9 on {host} was not in the call: asleep",)))
+    late = [f"rank 9 on {host} was not in the call: asleep" for host in "abc"]
+    lines = ["Timed out", *late[:2], f"{late[2]}; 1 more like this", "rank 0 (local rank 0) on a, exit code 1"]
+    explained = half.explained(symptom)
+    assert explained.reason.splitlines() == lines and first_lines(explained) == "; ".join(lines)
+    assert half.explained(symptom._replace(kind="user")) == symptom._replace(kind="user")
+
+
 def test_what_hosts_say_has_a_number() -> None:
     """Where this fails, hosts of the version before don't understand it: count ``PROTOCOL`` up, and write both here."""
     forms = sorted((each.__name__, tuple(each._fields)) for each in (*MESSAGES, Hello, Offer, Roster, Seat))
     digest = hashlib.sha256(repr(forms).encode()).hexdigest()[:12]
-    assert (wire.PROTOCOL, digest) == (9, "cef48e6cc9be")
+    assert (wire.PROTOCOL, digest) == (10, "feddf116e88b")

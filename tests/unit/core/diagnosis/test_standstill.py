@@ -24,11 +24,13 @@ from musterpoint.core.diagnosis.standstill import (
     LongCalls,
     busy_sentence,
     got_on,
+    latecomer,
     numbers,
     place_of,
     position,
     stall,
     stands_still,
+    whereabouts,
     with_raised,
 )
 
@@ -62,6 +64,18 @@ def test_the_sentence_of_a_recorded_hang(file: Path) -> None:
     assert found == SENTENCES[file.stem.partition(".")[0]]
 
 
+SLEEPERS = {"sleep", "ckpt", "stop", "loader", "compile", "eval", "ddp"}
+
+
+@pytest.mark.parametrize("file", sorted(STACKS.glob("*.json")), ids=lambda path: path.stem)
+def test_who_is_late_in_a_recorded_hang(file: Path) -> None:
+    """The rank that the sentence names, unless all are in some collective."""
+    ranks = json.loads(file.read_text())["ranks"]
+    late = [int(rank) for rank, facts in ranks.items() if latecomer(facts)]
+    which = file.stem.partition(".")[0]
+    assert late == ([SENTENCES[which][1]] if which in SLEEPERS else [])
+
+
 def facts(*frames: tuple[str, str, int], **more: Any) -> dict[str, Any]:
     return {"state": "S", "threads": [{"name": "MainThread", "frames": [list(frame) for frame in frames]}], **more}
 
@@ -70,6 +84,37 @@ MAIN = ("<module>", "train.py", 9)
 INSTALLED = [("step", "site-packages/mytrain/loop.py", 31), ("<module>", "site-packages/mytrain/__main__.py", 4)]
 RUNPY = ("_run_code", "<frozen runpy>", 88)
 BACKWARD = ("_engine_run_backward", "site-packages/torch/autograd/graph.py", 70)
+
+
+JAX = ("State.initialize", "site-packages/jax/_src/distributed.py", 120)
+SAVE = ("save", "train.py", 41)
+
+
+@pytest.mark.parametrize(
+    ("found", "where", "late"),
+    [
+        (facts(SAVE, MAIN), "at train.py:41, in save", True),
+        (facts(MAIN, wchan="hrtimer_nanosleep"), "at train.py:9, asleep", True),
+        (facts(SAVE, MAIN, source="loss.item()"), "at train.py:41, in save", False),  # another rank's, by a GPU
+        (facts(JAX, MAIN), "at train.py:9, in initialize", False),
+        ({"state": "S", "wchan": "hrtimer_nanosleep", "still": True}, "asleep", True),
+        ({"state": "S", "wchan": "hrtimer_nanosleep", "still": False}, "", False),  # torch's store does, and looks
+        ({"state": "S", "wchan": "futex_do_wait", "still": True}, "", False),
+        ({"state": "D", "wchan": "rpc_wait_bit", "still": True}, "in the kernel (rpc_wait_bit)", True),
+        (facts(MAIN, state="T"), "stopped (SIGSTOP) at train.py:9", True),
+        ({"state": "Z"}, "has ended", False),
+    ],
+)
+def test_the_whereabouts_of_one_rank(found: dict[str, Any], where: str, late: bool) -> None:
+    assert (whereabouts(found), latecomer(found)) == (where, where if late else "")
+
+
+@pytest.mark.parametrize(("group", "why"), [(8, "it waits for 8, the job has 2"), (2, "the network between them, or")])
+def test_a_group_of_more_ranks_than_the_job_has(group: int, why: str) -> None:
+    found = facts(("init_process_group", "site-packages/torch/distributed/distributed_c10d.py", 1), MAIN)
+    found["threads"][0]["world"] = group
+    sentence = stall([position(rank, found, 2) for rank in range(2)]).sentence
+    assert sentence.startswith(f"all 2 ranks wait in init_process_group at the same line (train.py:9): {why}")
 
 
 @pytest.mark.parametrize(

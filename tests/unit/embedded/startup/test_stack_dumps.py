@@ -69,6 +69,16 @@ def test_the_stacks_of_a_rank(tmp_path: Path, environ: dict[str, str], packed: b
     rank.communicate()
 
 
+def test_for_how_many_ranks_torch_makes_a_group(environ: dict[str, str]) -> None:
+    group = "def make(world_size):\n print('ready', flush=True)\n time.sleep(60)\n"
+    code = f"import time\nexec(compile({group!r}, '/x/torch/distributed/a.py', 'exec'))\nmake(8)"
+    with rank_of(environ, code) as rank:
+        assert [thread["world"] for thread in asked(rank.pid) or [] if "world" in thread] == [8]
+    locals_ = [{"name": "world_size", "repr": size} for size in ("-1", "8")]
+    frames = [{"filename": f"{folder}/a.py", "locals": locals_} for folder in ("mine", "torch/distributed")]
+    assert [process_stacks.world_of([frame]) for frame in frames] == [{}, {"world": 8}]
+
+
 SLEEPS = """
 import ctypes, os, signal, sys
 

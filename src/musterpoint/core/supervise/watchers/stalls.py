@@ -11,11 +11,10 @@ from __future__ import annotations
 import base64
 import json
 import os
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from musterpoint.base import executables, exit_codes
+from musterpoint.base import exit_codes
 from musterpoint.base.failure import MOST_REASON, Failure, fit
 from musterpoint.base.loop import Timer
 from musterpoint.base.position import Position
@@ -27,6 +26,7 @@ from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.supervise.events import Broken
 from musterpoint.core.supervise.watcher import UNASKED_SECONDS, Watched, Watcher
 from musterpoint.core.supervise.watchers.flight_dumps import keep_record
+from musterpoint.core.supervise.watchers.latecomers import py_spy_of
 from musterpoint.embedded.programs.registry import SAMPLER, Texts
 
 if TYPE_CHECKING:
@@ -98,14 +98,12 @@ class StallWatch(Watcher):
             return
         began, result = time.monotonic(), self._texts.hold("stacks", "")
         environ = self._processes.environ
-        own = os.path.dirname(sys.executable)
-        py_spy = executables.find("py-spy", environ) or executables.find("py-spy", {"PATH": own}) or "-"
         request = {
             "seconds": min(WINDOW_SECONDS, self._seconds),
             "idle": 0.0 if self._asked else IDLE_SECONDS,
             "own": os.getpid(),
             "ranks": ranks,
-            "py_spy": py_spy,
+            "py_spy": py_spy_of(environ),
             "gpus": self._texts.path("gpu_activity"),
             "calls": self._texts.path("native_calls"),
             "result": result,
@@ -149,7 +147,7 @@ class StallWatch(Watcher):
         self._calls.looked(self._facts)
         raised, aside = self._processes.raised.sentence, self._processes.raised.aside
         found = [
-            standstill.with_raised(standstill.position(rank, facts), raised(rank), aside(rank))
+            standstill.with_raised(standstill.position(rank, facts, self._roster.world_size), raised(rank), aside(rank))
             for rank, facts in zip(map(int, self._facts), self._facts.values())
         ]
         if self._context.pump.last_output > self._looked_at:

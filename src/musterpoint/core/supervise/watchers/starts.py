@@ -43,10 +43,8 @@ class StartWatch(Watcher):
     def _tell(self) -> None:
         missing = self._missing
         if missing and not self._processes.is_ending:
-            which = numbers(missing)
-            self._context.say(
-                f"{which} of this host still wait{'s' if len(missing) == 1 else ''} for {self._starter} to be started"
-            )
+            which, them = numbers(missing), "it" if len(missing) == 1 else "them"
+            self._context.say(f"{which} of this host: {self._starter} has not started {them} yet")
 
     def _judge(self) -> None:
         missing = self._missing

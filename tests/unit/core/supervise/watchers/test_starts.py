@@ -60,5 +60,5 @@ def test_it_is_said_before(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Non
     watching = watch(bench, 1000, said)
     bench.turn()
     assert len(said) == 1
-    assert "to be started" in said[0]
+    assert "has not started " in said[0]
     watching.close()

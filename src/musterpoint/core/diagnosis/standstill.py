@@ -173,7 +173,8 @@ def with_raised(position: Position, raised: str, aside: str = "") -> Position:
     name = raised.partition(":")[0]
     words = f"waits in {position.words} ({position.spot})" if position.kind == "collective" else position.words
     words = f"has raised {name} and {words}" if raised else f"{words}, and a thread or child of it raised {aside}"
-    return position._replace(kind="place", words=words[:LONGEST], raised=raised[:LONGEST])
+    moving = position.moving and not raised  # the others don't wait for what it does at its end
+    return position._replace(kind="place", words=words[:LONGEST], raised=raised[:LONGEST], moving=moving)
 
 
 class LongCalls:

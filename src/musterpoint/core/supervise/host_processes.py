@@ -212,8 +212,9 @@ class HostProcesses:
         tail = self._context.pump.tail(None, process.name) or self._context.pump.stdout_tail(None, process.name)
         mpi = process.role == "launcher" and self.started is not None and self.started.under_mpi
         self._context.record(f"{process.role}-ended", name=process.name, status=status)
+        vital = mpi or (process.role == "service" and not process.optional)
         failure = None
-        if not process.optional and (status or not process.users):
+        if not process.optional and (status or not process.users) and (vital or self.ends.are_untold):
             end = ProcessEnd(
                 process.name,
                 process.role,
@@ -227,7 +228,6 @@ class HostProcesses:
             failure = diagnose(end, self._context.diagnosis)
         if mpi:
             failure = self.foreign.mpi_exits.failure_at_end(failure, status, self.plan.hydra)
-        vital = mpi or (process.role == "service" and not process.optional)
         self._emit(ServiceOrLauncherEnded(process.name, process.role, failure, vital))
         ended.on_end(status, tail)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from musterpoint.base.untrusted import open_regular_nofollow
-from musterpoint.core.diagnosis import standstill
 from musterpoint.core.fabric.flight_recorder import FILE, PREFIX
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.supervise.context import SupervisorContext
@@ -25,6 +24,8 @@ def stem_of(plan: LaunchPlan) -> str:
 
 def keep_record(context: SupervisorContext, rank: str, record: bytes) -> str:
     """Keeps a record with secrets hidden; returns its path, empty where it can't be kept, which is said."""
+    from musterpoint.core.diagnosis import standstill  # 4 ms, for ranks that hang
+
     try:
         return context.keep(f"{RECORD}{rank}", standstill.masked(record, context.mask))
     except (OSError, ValueError) as error:
@@ -43,6 +44,8 @@ def collect(context: SupervisorContext, stem: str, failed: bool) -> None:
     for name in names:
         rank, path = name.removeprefix(start), os.path.join(folder, name)
         if failed and rank.isdecimal() and len(kept) < MOST_RECORDS:
+            from musterpoint.core.diagnosis import standstill  # as in keep_record
+
             try:
                 with open(open_regular_nofollow(path, os.O_RDONLY), "rb") as file:
                     kept.append(keep_record(context, str(int(rank)), file.read(standstill.MOST_BYTES + 1)))

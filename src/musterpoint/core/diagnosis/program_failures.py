@@ -157,7 +157,7 @@ def _of_orphans(end: Evidence, context: DiagnosisContext) -> Failure | None:
 def _cut_short(end: Evidence, context: DiagnosisContext) -> Failure | None:
     """The failure that a rank was about to be by what it had printed when it was told to end; None: it had no error."""
     try:
-        error = _error_in((end.tail, end.stdout_tail), 1, context)
+        error = _error_in((end.tail, end.stdout_tail), None, context)  # its last words may be a trap's
     except Exception:  # only a count depends on it
         return None
     told = end.raised is not None or (error is not None and error.kind != "last")

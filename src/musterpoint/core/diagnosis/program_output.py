@@ -55,6 +55,8 @@ from musterpoint.core.diagnosis.traceback import Frame, Line, Raised, lines_of, 
 __all__ = ["Error", "abort_code", "as_told", "find_error", "inner_code", "until_abort"]
 
 SHOWN_FRAMES = 2
+CLOSING = 4
+"""Lines at an output's end in which an error is followed by what only closes."""
 _FAILED_RANK = re.compile(
     r"[WE]\d{4} .*\] (?:Sending process \d+ closing signal|failed \(exitcode: )"
     r"|Process \d+ exit with status code \d+\.$"
@@ -185,7 +187,7 @@ def _of_words(
     since = [line for line in outside if not others or line.number > others[-1].end]
     error = error_line(since)
     if status == 1 and ((last is None and error is None) or exits_with_a_value(programs())):
-        error = last_words(since) or error
+        error = _near_error(since) or last_words(since) or error
     if error is None or error.kind == "last":
         printed = error_line(said_outside(beside, parse(beside)))
         error = printed if printed is not None and printed.kind == "line" else error
@@ -199,6 +201,16 @@ def _of_words(
             return None, last
     error = error or error_line(outside)
     return error and error._replace(kind="last", symptom=is_peer_lost(error.text)), None
+
+
+def _near_error(lines: list[Line]) -> Error | None:
+    """The error line just before last words that complain of nothing, which a trap may print, or advice."""
+    said = [line for line in lines if line.text.strip()]
+    shapes = Counter(shape_of(line.text) for line in said)
+    if not said or COMPLAINS.search(said[-1].text):
+        return None
+    found = (error_line([line]) for line in reversed(said[-CLOSING:-1]) if shapes[shape_of(line.text)] == 1)
+    return next((error for error in found if error is not None and error.kind == "line"), None)
 
 
 def _line(text: str) -> Error:

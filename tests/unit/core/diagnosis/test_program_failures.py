@@ -232,3 +232,13 @@ def test_a_mistake_of_ours_about_the_words_costs_no_exit_code(monkeypatch: pytes
 
     monkeypatch.setattr(program_output, "find_error", find)
     assert failure_of_rank(end(7, b"ValueError: x\n"), HERE).reason == "rank 5 (local rank 1) on algo-3, exit code 7"
+
+
+@pytest.mark.parametrize(
+    ("last", "leads"),
+    [("cleanup", False), ("Aborting.", False), ("see the docs", False), ("the loss is too high", True)],
+)
+def test_an_error_line_leads_over_a_closing_word_behind_it(last: str, leads: bool) -> None:
+    said = "cp: cannot stat 'weights.bin': No such file or directory"
+    reason = failure_of_rank(end(1, f"step 1\n{said}\n{last}\n".encode()), HERE).reason
+    assert reason.startswith(f"{last if leads else said}\n")

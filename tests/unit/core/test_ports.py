@@ -16,7 +16,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.core.ports import Ports, any_free, is_free, offered
 from musterpoint.core.rollcall.agreed_ports import leaders_master_port, next_master_port
 
-HERE = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4] / "src")}
+HERE = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
 
 
 @pytest.fixture(params=["127.0.0.1", "0.0.0.0", "::1", "::"])

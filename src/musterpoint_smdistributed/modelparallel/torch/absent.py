@@ -5,17 +5,24 @@ gives up the memory of those it doesn't own. Their names, shapes and types stay.
 the same (a weight that two modules share, a penalty over all weights) gets the owner's value through autograd, and the
 owner gets its gradient. Who would change one here, or read it outside of a step, gets an error that says where it is:
 there is no way to a value that isn't the owner's.
+
+Such a tensor has no storage. Torch's Python functions ask its class (``__torch_function__``), above autograd. What
+asks nobody there (numbers among arguments, scripts, transforms, code in C++) comes to the kernels, below autograd, and
+these ask the class as well (``__torch_dispatch__``): the value is given where no gradient could be lost by that.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
+import operator
+from collections import OrderedDict
 from typing import Any, Callable, Iterator, NoReturn
 
 import torch
 from torch import nn
-from torch.utils import _pytree
+from torch.utils import _pytree, dlpack
 
 from .errors import SMPStepError
 from .scheduler import current
@@ -35,7 +42,8 @@ FACTS = frozenset({
     "get_device", "is_floating_point", "is_complex", "is_signed", "is_contiguous", "is_same_size", "is_inference",
     "has_names", "register_hook", "register_post_accumulate_grad_hook", "requires_grad_", "retain_grad",
     "can_cast", "result_type", "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like",
-    "new_zeros", "new_ones", "new_empty", "new_full", "new_tensor", "is_tensor", "is_conj", "is_neg",
+    "new_zeros", "new_ones", "new_empty", "new_full", "is_tensor", "is_conj", "is_neg",
+    "randint_like", "empty_strided", "new_empty_strided",
 })  # fmt: skip
 """Functions that need nothing but what a tensor says about itself; an absent one takes no others as it is."""
 WITHOUT_VALUE = FACTS | {
@@ -79,7 +87,12 @@ class _Absent:
             or (name in ("__set__", "__delete__") and own in _GRADIENTS)
         ):
             with torch._C.DisableTorchFunctionSubclass():
-                return func(*args, **kwargs)
+                if (own if name == "__set__" else name) in _REPLACING and _PLACE in args[0].__dict__:
+                    return True if name != "__set__" else release(args[0], args[1])
+                result = func(*args, **kwargs)
+                if _NOT_IN_A_STEP & {name, own}:
+                    _forbid_gradient(args[0])
+            return result
         absent = [each for each in _pytree.tree_leaves((args, kwargs)) if isinstance(each, _Absent)]
         first: Any = absent[0]
         if name in ("__repr__", "__format__", "__str__"):
@@ -104,10 +117,33 @@ class _Absent:
                 refuse(each, f"torch.{name} would change a copy of it here")
         return result
 
-    def set_(self, *args: Any, **kwargs: Any) -> Any:  # torch asks no __torch_function__ for this one
-        if not _moving:
-            refuse(self, "torch.Tensor.set_ would change it here")
-        return super().set_(*args, **kwargs)  # type: ignore[misc]
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Gives values to torch's kernels: the owner's where none of them needs a gradient or none is recorded."""
+        if func is _DEVICE:
+            return args[0].__dict__[_PLACE]
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__
+        absent = [each for each in _pytree.tree_leaves((args, kwargs)) if isinstance(each, _Absent)]
+        if _moving or name in FACTS:
+            with torch._C.DisableTorchFunctionSubclass():
+                args, kwargs = _pytree.tree_map_only(_Absent, _stand_in, (args, kwargs))
+            return func(*args, **kwargs)
+        first: Any = absent[0]
+        if name not in _WITHOUT_GRADIENT:
+            if func._schema.is_mutable:
+                refuse(first, f"torch.{name} would change a copy of it here, or keep one")
+            if torch.is_grad_enabled() and any(map(_REQUIRES_GRAD, absent)):
+                no_gradient(first)
+        if fetch is None:
+            out_of_reach(first, f"torch.{name}")
+        get_value: Any = fetch
+        with torch.no_grad():
+            values = {id(each): get_value(each).detach() for each in absent}
+            args, kwargs = _pytree.tree_map_only(_Absent, lambda each: values[id(each)], (args, kwargs))
+            return func(*args, **kwargs)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "__class__" and not _moving:
@@ -115,12 +151,26 @@ class _Absent:
         super().__setattr__(name, value)
 
 
-class AbsentParameter(_Absent, nn.Parameter):
+class AbsentParameter(_Absent, nn.Parameter):  # type: ignore[misc]
     """A parameter whose values another rank has."""
 
 
-class AbsentBuffer(_Absent, torch.Tensor):
+class AbsentBuffer(_Absent, torch.Tensor):  # type: ignore[misc]
     """A buffer that another rank has."""
+
+
+_REQUIRES_GRAD = operator.attrgetter("requires_grad")
+_PLACE = "_smp_device"
+_REPLACING = frozenset({"data", "_has_compatible_shallow_copy_type"})
+"""How models are converted: there are no values to be replaced, but the type and the device are others then."""
+_DEVICE = torch.ops.prim.device.default
+_WITHOUT_GRADIENT = frozenset({"_local_scalar_dense", "detach", "item", "is_nonzero", "equal"})
+"""Kernels through which no gradient goes."""
+
+
+def _stand_in(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of the same shape and type, for what needs no values."""
+    return torch.zeros((), dtype=tensor.dtype, device=tensor.device).expand(tensor.shape)
 
 
 def named(func: Any) -> tuple[str, str]:
@@ -146,9 +196,40 @@ def _refuse_switch(tensor: Any, wanted: bool = True, **more: bool) -> None:
         refuse(tensor, "requires_grad can't be set here in a step")
 
 
+_refused: SMPStepError | None = None
+"""The last refusal: torch's scripts make another error of it, without its words."""
+_TORCHS = ("AbsentParameter", "AbsentBuffer", "`variable.set_data(tensor)`")
+"""Words of torch's own errors where it finds such a tensor and asks nobody."""
+
+
+def _raise(text: str) -> NoReturn:
+    global _refused
+    _refused = SMPStepError(text)
+    raise _refused
+
+
+def explained(error: BaseException) -> BaseException:
+    """The error of a step, with the reason in its words where torch doesn't say that a value is elsewhere."""
+    text = str(error)
+    if isinstance(error, SMPStepError) or not isinstance(error, (RuntimeError, TypeError)):
+        return error
+    if _refused is not None and "TorchScript" in text:
+        reason = str(_refused)
+    elif any(words in text for words in _TORCHS):
+        reason = (
+            f"{text}: a parameter or buffer on another rank of the pipeline, which has no value here, is used where "
+        )
+        reason += "torch takes tensors as they are. Use a copy of its value, such as tensor.clone()"
+    else:
+        return error
+    made = SMPStepError(reason)
+    made.__cause__ = error
+    return made
+
+
 def refuse(tensor: Any, what: str) -> NoReturn:
     """Raises the error for a change of something that is elsewhere."""
-    raise SMPStepError(
+    _raise(
         f"{said(tensor)}: {what}, and its rank wouldn't hear of it. Change it in the forward function of the module "
         "that has it, or on every rank behind the step: model.local_named_parameters() and local_named_buffers() give "
         "each rank its own, model.load_state_dict() sets all"
@@ -157,7 +238,7 @@ def refuse(tensor: Any, what: str) -> NoReturn:
 
 def no_gradient(tensor: Any) -> NoReturn:
     """Raises the error for a gradient that is asked for by itself."""
-    raise SMPStepError(
+    _raise(
         f"torch.autograd is asked for a gradient: {said(tensor)}, and only there is one. Ask for gradients of this "
         "rank's parameters and of tensors, or have model.backward() give each rank those of its own in .grad"
     )
@@ -165,7 +246,7 @@ def no_gradient(tensor: Any) -> NoReturn:
 
 def out_of_reach(tensor: Any, what: str) -> NoReturn:
     """Raises the error for a value that can't be had."""
-    raise SMPStepError(
+    _raise(
         f"{what}: {said(tensor)}, so there is no value here. Inside of an @smp.step function it is fetched; elsewhere "
         "use model.local_parameters() or model.local_buffers(), or model.state_dict() for all values"
     )
@@ -204,13 +285,51 @@ def mark(tensor: torch.Tensor) -> None:
         tensor.__class__ = AbsentParameter if isinstance(tensor, nn.Parameter) else AbsentBuffer
 
 
-def release(tensor: torch.Tensor) -> None:
-    """Gives up the memory of a parameter's or buffer's values and gradient."""
+def release(tensor: torch.Tensor, like: torch.Tensor | None = None) -> None:
+    """Gives up the memory of a parameter's or buffer's values and gradient; it stays the same object.
+
+    like: has the shape, type and device that it is to have; None: its own.
+    """
+    kind: Any = AbsentParameter if isinstance(tensor, nn.Parameter) else AbsentBuffer
+    with moving(), torch._C.DisableTorchFunctionSubclass():
+        like = tensor if like is None else like
+        # on "meta" inside: no kernel of a device runs on it, nothing can share or export its memory
+        empty = torch.Tensor._make_wrapper_subclass(
+            kind, like.size(), like.stride(), dtype=like.dtype, device=torch.device("meta"), dispatch_device=True,
+            requires_grad=tensor.requires_grad and tensor.is_leaf,
+        )  # fmt: skip
+        tensor.__dict__[_PLACE] = like.device
+        tensor.__class__ = kind
+        torch.clear_autocast_cache()  # which refers to parameters, so that torch wouldn't
+        torch._C._swap_tensor_impl(tensor, empty)
+        _forbid_gradient(tensor)
+    torchs: Any = dlpack
+    if not hasattr(torchs.to_dlpack, "asks"):
+        torchs.to_dlpack = _asking(torchs.to_dlpack)
+
+
+def _asking(export: Any) -> Any:
+    """Torch's function that reads a tensor's memory and asks neither its class nor a kernel."""
+
+    @functools.wraps(export)
+    def to_dlpack(tensor: torch.Tensor) -> Any:
+        return export(tensor.detach() if is_absent(tensor) else tensor)
+
+    to_dlpack.asks = True  # type: ignore[attr-defined]
+    return to_dlpack
+
+
+def _forbid_gradient(tensor: Any) -> None:
+    """Has a gradient that comes here raise an error: its owner would never get it."""
+    hooks = tensor._post_accumulate_grad_hooks
+    if tensor.requires_grad and (hooks is None or _stays not in hooks.values()):
+        tensor._post_accumulate_grad_hooks = OrderedDict({0: _stays})
+
+
+def _stays(tensor: torch.Tensor) -> NoReturn:
     with moving():
-        if isinstance(tensor, nn.Parameter):
-            tensor.grad = None
-        tensor.data = torch.zeros((), dtype=tensor.dtype, device=tensor.device).expand(tensor.shape)
-    mark(tensor)
+        tensor.grad = None
+    no_gradient(tensor)
 
 
 def is_absent(value: object) -> bool:

@@ -429,5 +429,5 @@ def _of_table(name: str, table: str, held: Mapping[str, Any], before: Mapping[st
 def buffer_elsewhere(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """A buffer whose values another rank has."""
     made = torch.zeros((), dtype=dtype).expand(tuple(shape))
-    absent.mark(made)
+    absent.release(made)
     return made

@@ -164,6 +164,7 @@ def _call(rank: int, number: int, links: bytes, step: int, microbatch: int) -> C
 class Start(NamedTuple):
     """The leader begins a step, its ``number``-th. ``training`` has a byte per module: its flags count, not others'.
 
+    wanting: has a byte per parameter, whether it wants a gradient there.
     met: how many collectives of all ranks of this pipeline the leader has come through before.
     """
 
@@ -172,6 +173,7 @@ class Start(NamedTuple):
     met: int
     context: Context
     training: bytes
+    wanting: bytes
 
 
 class Started(NamedTuple):

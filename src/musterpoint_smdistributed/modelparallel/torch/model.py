@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.utils import _pytree
 from torch.utils.hooks import RemovableHandle
@@ -36,13 +35,14 @@ from .model_state import PARTIAL, full_state, load_local, local_state, whole_val
 from .nn.attention import DistributedAttentionLayer
 from .nn.base import DistributedModule
 from .nn.huggingface import models as huggingface
-from .partition import agree
+from .partition import agree, decide
 from .patches.checkpoint import set_activation_checkpointing
 from .pipeline import connect
 from .routing import ModuleRouting, Places
 from .scheduler import current
 from .server import Outcome, Server
 from .state import state
+from .structure import Structure
 
 Hook = Callable[["DistributedModel", Any], Any]
 
@@ -129,9 +129,8 @@ class DistributedModel(nn.Module):
         self._begun: Counter[str] = Counter()
         self._called = False
         self._owner: Mapping[str, int] = {}
-        self._local: dict[str, nn.Parameter] = {}
-        self._elsewhere: set[int] = set()
         self._server: Server | None = None
+        self._structure = Structure(self.module, lambda name: False)
         self._reducer: reducer.Reducers | reducer.ShardedGradients | None = None
         self.sharding: sharding.Sharding | None = None
         self._comm_hook: tuple[Any, Any] | None = None
@@ -227,7 +226,7 @@ class DistributedModel(nn.Module):
             self._begin(torch.is_grad_enabled())
             with agreement.alike(step, arguments), self.sharding.step(step, before) if self.sharding else nullcontext():
                 outputs = merged([call() for call in calls()])
-            outcome = Outcome(outputs, any(parameter.grad is not None for parameter in self._local.values()))
+            outcome = Outcome(outputs, any(parameter.grad is not None for parameter in self._structure.own.values()))
         else:
             outcome = server.step(step, calls, merged, self._begin, agreement.alike(step, arguments))
         self._finish(outcome.backward)
@@ -238,13 +237,44 @@ class DistributedModel(nn.Module):
         return outcome.outputs
 
     def _begin(self, recorded: bool) -> None:
+        """A step begins, with what the script has made of the model meanwhile.
+        Raises SMPStepError: it has other modules or parameters, and parts of it are on several ranks."""
         self._recorded = recorded
-        if recorded and self._reducer is not None:
-            self._reducer.begin(
-                1 / state.cfg.microbatches if self._averages else 1.0, (self._steps + 1) % self._passes == 0
+        if self.sharding is not None:
+            self.sharding.reshard()
+        if not self._structure.holds():
+            if self._server is not None:
+                self._structure.refuse(self.module)
+            if recorded:
+                self._take_in()
+        if not recorded or self._reducer is None:
+            return
+        trained = self.sharding.parts if self.sharding is not None else self._structure.own
+        passes.refuse_hooks({name: each for name, each in trained.items() if _has_part(each)})
+        self._reducer.begin(
+            1 / state.cfg.microbatches if self._averages else 1.0, (self._steps + 1) % self._passes == 0
+        )
+        if self._shares_buffers and self.module.training:
+            model_state.share_buffers(self._own_buffers().values())
+
+    def _take_in(self) -> None:
+        """What is new has rank 0's values on every rank, which all have the whole of it."""
+        assert self._reducer is not None
+        added = self._structure.agree(self.module)
+        if precision.half() is not None and added:
+            raise SMPStepError(
+                f"{next(iter(added))} was added behind smp.DistributedModel, which has made the others "
+                f"{precision.half()}: add it before, or leave fp16 and bf16 out"
             )
-            if self._shares_buffers and self.module.training:
-                self._share_buffers()
+        model_state.share(added.items(), model_state.everything)
+        self._owner = decide(self.module, state.cfg).owner
+        if self.sharding is not None:
+            self.sharding.take_in(added)
+        self._structure = Structure(self.module, self._is_own)
+        self._reducer.end()
+        self._reduce(self._reducer.keeps)
+        if state.optimizer is not None:
+            state.optimizer.settle()
 
     def _finish(self, backward: bool) -> None:
         if not self._recorded or self._reducer is None:
@@ -261,13 +291,6 @@ class DistributedModel(nn.Module):
             if self._server is None:
                 raise
             raise self._server.failure_of_another(error) from None
-
-    def _share_buffers(self) -> None:
-        """The replicas continue with the same buffers, those of the first."""
-        replicas = state.group("dp")
-        if state.cfg.ddp and replicas.size > 1:
-            for buffer in self._own_buffers().values():
-                dist.broadcast(buffer, replicas.ranks[0], group=replicas.process_group)
 
     # ---- dividing
 
@@ -310,10 +333,8 @@ class DistributedModel(nn.Module):
             self.sharding = _sharding(self.module, device)
             sharding.note(self.module.parameters())
             clipping.install()
-        self._find_local()
-        self._reducer = self._new_reducer()
-        if self._comm_hook is not None:
-            self._reducer.register_comm_hook(*self._comm_hook)
+        self._structure = Structure(self.module, self._is_own)
+        self._reduce()
         self.partitioned = True
         if self._deferred is not None:
             self.load_state_dict(*self._deferred)
@@ -323,34 +344,35 @@ class DistributedModel(nn.Module):
         for hook in list(self._partition_hooks.values()):
             hook(self, state.optimizer)
 
-    def _new_reducer(self) -> reducer.Reducers | reducer.ShardedGradients:
+    def _reduce(self, keeps: bool = False) -> None:
+        """Has gradients of this rank's parameters averaged; ``keeps``: those that there are by a later step."""
+        made: reducer.Reducers | reducer.ShardedGradients
         if self.sharding is None:
-            return reducer.reducers(self._local.values(), self._bucket_bytes, self._overlap)
-        return reducer.ShardedGradients(self.sharding, state.group("dp"), state.cfg.sdp_reduce_bucket_size)
+            made = reducer.reducers(self._structure.own, self._bucket_bytes, self._overlap, keeps)
+        else:
+            made = reducer.ShardedGradients(self.sharding, state.group("dp"), state.cfg.sdp_reduce_bucket_size, keeps)
+        if self._comm_hook is not None:
+            made.register_comm_hook(*self._comm_hook)
+        self._reducer = made
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Moves or converts the model; what is on other ranks takes no memory afterwards either."""
         with absent.moving():
             delayed.apply(self.module, lambda: nn.Module._apply(self, fn, recurse), fn)  # type: ignore[no-untyped-call]
         if self.partitioned:
-            self._find_local()  # buffers are others now
+            self._structure = Structure(self.module, self._is_own)  # buffers are others now
             if self._server is not None:
                 self._routing.names.find_buffers()
                 for _, tensor in self._foreign():
                     absent.mark(tensor) if self._is_whole else absent.release(tensor)
         return self
 
-    def _find_local(self) -> None:
-        """Lists what this rank has."""
-        rank = state.group("pp").rank
-        self._local = {name: each for name, each in self.module.named_parameters() if self._holder(name) == rank}
-        own = {id(each) for each in self._local.values()}
-        self._elsewhere = {id(each) for each in self.module.parameters() if id(each) not in own}
+    def _is_own(self, key: str) -> bool:
+        return self._holder(key) == state.group("pp").rank
 
     def _own_buffers(self) -> dict[str, torch.Tensor]:
         """Those that this rank has now: forward passes may put others in their place."""
-        rank = state.group("pp").rank
-        return {name: each for name, each in self.module.named_buffers() if self._holder(name) == rank}
+        return {name: each for name, each in self.module.named_buffers() if self._is_own(name)}
 
     def _release(self) -> None:
         for _, tensor in self._foreign():
@@ -359,8 +381,7 @@ class DistributedModel(nn.Module):
 
     def _foreign(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The parameters and buffers of other ranks."""
-        own = state.group("pp").rank
-        return ((name, each) for name, each in _tensors(self.module) if self._holder(name) != own)
+        return ((name, each) for name, each in _tensors(self.module) if not self._is_own(name))
 
     def _holder(self, key: str) -> int:
         """The rank of the pipeline that has a parameter, a buffer, or other state of a module."""
@@ -374,7 +395,7 @@ class DistributedModel(nn.Module):
     def local_named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, nn.Parameter]]:
         """The parameters that this rank has."""
         self._must_be_divided()
-        return _named(self._local, prefix, recurse)
+        return _named(self._structure.own, prefix, recurse)
 
     def local_buffers(self, recurse: bool = True) -> Iterator[torch.Tensor]:
         return (buffer for _, buffer in self.local_named_buffers(recurse=recurse))
@@ -398,7 +419,7 @@ class DistributedModel(nn.Module):
 
     def has_elsewhere(self, parameter: torch.Tensor) -> bool:
         """Whether it is a parameter of the model that another rank of the pipeline owns."""
-        return id(parameter) in self._elsewhere
+        return id(parameter) in self._structure.elsewhere
 
     def place_of(self, module: nn.Module) -> int | None:
         """The rank of the pipeline that has all of a module; negative: several have; None: it doesn't matter."""
@@ -577,6 +598,11 @@ def _tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _without_delayed(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
     return [(name, each) for name, each in _tensors(module) if not delayed.is_delayed(each)]
+
+
+def _has_part(parameter: torch.Tensor) -> bool:
+    """Whether this rank has a part of it, and others have the rest."""
+    return sharding.here(parameter) is not parameter or division(parameter) is not None
 
 
 def _sharding(module: nn.Module, device: torch.device | None) -> sharding.Sharding:

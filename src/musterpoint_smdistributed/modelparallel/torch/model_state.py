@@ -144,6 +144,14 @@ def share(named: Iterable[tuple[str, torch.Tensor]], keeps: Keeps, device: torch
                 _broadcast(tensor.detach(), _groups(tensor))
 
 
+def share_buffers(buffers: Iterable[torch.Tensor]) -> None:
+    """The replicas continue with the same buffers, those of the first."""
+    replicas = state.group("dp")
+    if state.cfg.ddp:
+        for buffer in buffers:
+            _broadcast(buffer, [replicas])
+
+
 def agree(module: nn.Module) -> None:
     """What any rank has used the values of already isn't delayed on the others either."""
     if not delayed.used:

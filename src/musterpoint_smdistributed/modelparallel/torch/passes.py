@@ -71,8 +71,20 @@ class ParameterHooks:
 
 
 def has_any(parameter: nn.Parameter) -> bool:
-    """Whether it has a hook of either kind."""
-    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
+    """Whether it has a hook of the script's, of either kind."""
+    hooks = (*_values(parameter._backward_hooks), *_values(parameter._post_accumulate_grad_hooks))
+    return not all(map(_is_ours, hooks))
+
+
+def refuse_hooks(parameters: Mapping[str, nn.Parameter]) -> None:
+    """Raises SMPStepError where a hook would get a part of a gradient."""
+    for name, each in parameters.items():
+        if has_any(each):
+            raise SMPStepError(
+                f"parameter {name} has a hook, which would get this rank's part of the gradient only "
+                "(sharded_data_parallel_degree or tensor_parallel_degree). Change gradients behind the step, or leave "
+                "the degrees at 1"
+            )
 
 
 def _is_ours(hook: Callable[..., Any]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Callable, Sequence, TypeVar
 
 import torch
 
-from . import communication
+from . import communication, structure
 from .messages import Context, End, Start, Started, default_device
 from .packing import pack, unpack
 from .routing import ModuleRouting
@@ -46,6 +46,8 @@ class Worker(Server):
         self._begin()
         self._step = start.number
         self._send(0, Started(start.number))
+        if start.context.grad:
+            structure.compare(self._routing.names.parameters, start.wanting, self._ranks[self._rank], self._ranks[0])
         self._routing.begin(start.training)
         self._routing.started(start.name, start.context.grad)
         early, self._early = self._early, []
@@ -126,15 +128,17 @@ class Leader(Server):
         self, name: str, bodies: Bodies, merge: Merge, began: Callable[[bool], None], alike: Alike
     ) -> Outcome[Any]:
         """As :meth:`.Server.step` says."""
-        began(torch.is_grad_enabled())
-        with self.failing_together(), alike:
-            return self._lead(name, bodies, merge)
+        with self.failing_together():
+            began(torch.is_grad_enabled())
+            with alike:
+                return self._lead(name, bodies, merge)
 
     def _lead(self, step: str, bodies: Bodies, merge: Merge) -> Outcome[Any]:
         self._begin()
         context = Context.current()
         self._step += 1
-        start = Start(step, self._step, self._met, context, self._routing.training())
+        parameters = self._routing.names.parameters
+        start = Start(step, self._step, self._met, context, self._routing.training(), structure.wanting(parameters))
         for peer in self._peers():
             self._send(peer, start)
         self._routing.started(step, context.grad)

@@ -1,13 +1,15 @@
 """Averages gradients over the replicas of this rank, while the backward passes still run; those of shards behind them.
 
-Parameters are put into buckets. A bucket is sent as soon as each of its parameters has got as many gradients as in the
-step before; that is a guess, as models may take other ways in every step. At the end the replicas compare notes, and a
-bucket that was sent too early is sent again. So the guess costs at most time.
+A parameter that has a gradient on any replica at a step's end is averaged, whatever it was when the model was divided.
+Those that want gradients at a step's begin are put into buckets, alike on all replicas. A bucket is sent as soon as
+each of its parameters has got as many gradients as in the last such step; that is a guess, as models may take other
+ways in every step. At the end the replicas compare notes: a bucket that was sent too early is sent again, and what is
+in none follows. So the guess costs at most time.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -15,7 +17,9 @@ from torch import nn
 from torch._utils import _flatten_dense_tensors, _take_tensors, _unflatten_dense_tensors
 
 from ..backend.exceptions import SMPUnsupportedError
+from . import agreement, log
 from .distributed_parameters import reduction
+from .errors import SMPStepError
 from .sharding import Sharding, here
 from .state import Group, state
 from .topology import Kind
@@ -78,20 +82,22 @@ class Bucket:
 class Gradients:
     """The gradients of parameters over several steps; those from before a step are kept aside while it runs."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
-        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+    def __init__(self, parameters: Mapping[str, nn.Parameter], keeps: bool = False) -> None:
+        self._names = list(parameters)
+        self._parameters = list(parameters.values())
         self._before: dict[nn.Parameter, torch.Tensor] = {}
         """Averaged already."""
         self._kept: dict[nn.Parameter, torch.Tensor] = {}
         """To be averaged by this step or a later one."""
-        self._keeps = False
+        self.keeps = keeps
+        """Whether those that the parameters have are to be averaged by a later step."""
         self._scale, self._sending = 1.0, False
 
     def begin(self, scale: float, sending: bool) -> None:
         """A step begins, whose gradients are averaged at its end if ``sending``, else by a later one that does."""
         self._scale, self._sending = scale, sending
         found = {parameter: parameter.grad for parameter in self._parameters if parameter.grad is not None}
-        if self._keeps:
+        if self.keeps:
             self._kept = found
         else:
             self._before, self._kept = found, {}
@@ -100,8 +106,44 @@ class Gradients:
 
     def cancel(self) -> None:
         """There was no backward pass: the gradients are as they were."""
-        for parameter, gradient in (self._kept if self._keeps else self._before).items():
+        for parameter, gradient in (self._kept if self.keeps else self._before).items():
             parameter.grad = gradient
+
+    def _trained(self, group: Group | None) -> list[nn.Parameter]:
+        """The parameters that want gradients now.
+        Raises SMPStepError: ranks of the group have others."""
+        wanted = [parameter.requires_grad for parameter in self._parameters]
+        if group is not None:
+            told = agreement.digest([name for name, wants in zip(self._names, wanted) if wants])
+            with log.waiting("a step's begin, where ranks compare which parameters want gradients"):
+                said = agreement.told_by_all([told], group.ranks, group.process_group)
+            others = [rank for rank, each in said.items() if each != [told]]
+            if others:
+                raise SMPStepError(_others_train(self._names, wanted, group, others))
+        return [parameter for parameter, wants in zip(self._parameters, wanted) if wants]
+
+
+def _others_train(names: Sequence[str], wanted: Sequence[bool], group: Group, others: Sequence[int]) -> str:
+    own = {name for name, wants in zip(names, wanted) if wants}
+    found: list[Any] = [None] * group.size
+    dist.all_gather_object(found, own, group=group.process_group)
+    different = sorted(set.union(*found) - set.intersection(*found))
+    return (
+        f"parameter {different[0] if different else names} wants gradients (requires_grad) on some of the ranks "
+        f"{list(group.ranks)} only, whose gradients are averaged: switch it on all ranks alike"
+    )
+
+
+class Buckets:
+    """Those of the parameters that want gradients, for as long as the same ones do.
+
+    expected: how many gradients each got in the last step; empty: there was none.
+    """
+
+    def __init__(self, trained: Sequence[nn.Parameter], bucket_bytes: int) -> None:
+        self.buckets = _buckets(trained, bucket_bytes)
+        self.of = {parameter: bucket for bucket in self.buckets for parameter in bucket.parameters()}
+        self.expected: dict[nn.Parameter, int] = {}
 
 
 class Reducer(Gradients):
@@ -113,25 +155,23 @@ class Reducer(Gradients):
 
     def __init__(
         self,
-        parameters: Iterable[nn.Parameter],
+        parameters: Mapping[str, nn.Parameter],
         group: Group | None,
         bucket_bytes: int = 25 * MIB,
         overlap: bool = True,
         factors: Mapping[nn.Parameter, float] | None = None,
+        keeps: bool = False,
     ) -> None:
-        super().__init__(parameters)
+        super().__init__(parameters, keeps and group is not None)
         self._factors = factors or {}
-        self._group = group
-        self._buckets = _buckets(self._parameters, bucket_bytes) if group is not None else []
-        self._bucket_of = {parameter: bucket for bucket in self._buckets for parameter in bucket.parameters()}
+        self._group, self._bucket_bytes, self._overlap = group, bucket_bytes, overlap
+        self._by_trained: dict[tuple[int, ...], Buckets] = {}
+        self._now = Buckets((), bucket_bytes)
+        self._heard: dict[nn.Parameter, Any] = {}
         self._counts: dict[nn.Parameter, int] = {}
-        self._expected: dict[nn.Parameter, int] = {}
         self._late: set[int] = set()
         self._next = 0
         self._hook: tuple[CommHook, Any] | None = None
-        if group is not None and overlap:
-            for parameter in self._parameters:
-                parameter.register_post_accumulate_grad_hook(self._accumulated)  # type: ignore[no-untyped-call]
 
     @property
     def process_group(self) -> Any:
@@ -145,13 +185,36 @@ class Reducer(Gradients):
     def begin(self, scale: float, sending: bool) -> None:
         super().begin(scale, sending and self._group is not None)
         self._counts, self._late, self._next = {}, set(), 0
-        for bucket in self._buckets:
+        if not self._sending:
+            return
+        trained = self._trained(self._group)
+        key = tuple(map(id, trained))
+        self._now = self._by_trained.setdefault(key, Buckets(trained, self._bucket_bytes))
+        for bucket in self._now.buckets:
             bucket.handle = None
-            bucket.waiting = sum(self._expected.get(parameter, 0) > 0 for parameter in bucket.parameters())
+            bucket.waiting = sum(self._now.expected.get(parameter, 0) > 0 for parameter in bucket.parameters())
+        for parameter in trained if self._overlap else ():
+            self._hear(parameter)
+
+    def end(self) -> None:
+        """Others have the parameters from now on."""
+        for handle in self._heard.values():
+            handle.remove()
+
+    def _hear(self, parameter: nn.Parameter) -> None:
+        """Has this learn of a parameter's gradients, behind all hooks of the script, which may change them."""
+        if not self._hears_last(parameter):
+            if parameter in self._heard:
+                self._heard[parameter].remove()
+            self._heard[parameter] = parameter.register_post_accumulate_grad_hook(self._accumulated)  # type: ignore[no-untyped-call]
+
+    def _hears_last(self, parameter: nn.Parameter) -> bool:
+        hooks = parameter._post_accumulate_grad_hooks
+        return bool(hooks) and parameter in self._heard and next(reversed(hooks)) == self._heard[parameter].id
 
     def finish(self) -> None:
         """The step is over: its gradients are scaled, averaged over the replicas, and added to those from before."""
-        self._keeps = self._group is not None and not self._sending
+        self.keeps = self._group is not None and not self._sending
         if self._sending:
             self._average()
         else:
@@ -159,7 +222,7 @@ class Reducer(Gradients):
                 if parameter.grad is not None:
                     parameter.grad.mul_(self._scale_of(parameter))
             _add(self._kept)
-        if not self._keeps:
+        if not self.keeps:
             _add(self._before)
 
     def _scale_of(self, parameter: nn.Parameter) -> float:
@@ -167,37 +230,44 @@ class Reducer(Gradients):
 
     def _accumulated(self, parameter: nn.Parameter) -> None:
         """Autograd has added to the gradient of a parameter."""
-        if not self._sending:
+        bucket = self._now.of.get(parameter)
+        if not self._sending or bucket is None:
             return
         count = self._counts[parameter] = self._counts.get(parameter, 0) + 1
-        expected = self._expected.get(parameter, 0)
-        bucket = self._bucket_of[parameter]
-        if count == expected:
+        if count == self._now.expected.get(parameter, 0):
             bucket.waiting -= 1
         if bucket.handle is not None:
             self._late.add(bucket.index())
         # in their order, as the replicas must agree on it
-        while self._expected and self._next < len(self._buckets) and self._buckets[self._next].waiting <= 0:
-            self._send(self._buckets[self._next])
+        buckets = self._now.buckets
+        while self._now.expected and self._next < len(buckets) and buckets[self._next].waiting <= 0:
+            self._send(buckets[self._next])
             self._next += 1
 
     def _average(self) -> None:
         assert self._group is not None
-        for bucket in self._buckets[self._next :]:
+        buckets = self._now.buckets
+        for bucket in buckets[: self._next] if self._overlap else ():
+            if not all(map(self._hears_last, bucket.parameters())):  # a hook may have come behind it in this step
+                self._late.add(bucket.index())
+        for bucket in buckets[self._next :]:
             self._send(bucket)
         device = self._parameters[0].device if self._parameters else torch.device("cpu")
         notes = [float(parameter.grad is not None or parameter in self._kept) for parameter in self._parameters]
-        notes += [float(bucket.index() in self._late) for bucket in self._buckets]
+        notes += [float(bucket.index() in self._late) for bucket in buckets]
         flags = torch.tensor(notes, device=device)
         if notes:
             dist.all_reduce(flags, dist.ReduceOp.MAX, group=self._group.process_group)
         anywhere = [flag > 0 for flag in flags.tolist()]
         used = {parameter for parameter, flag in zip(self._parameters, anywhere) if flag}
-        for bucket, late in zip(self._buckets, anywhere[len(self._parameters) :]):
+        for bucket, late in zip(buckets, anywhere[len(self._parameters) :]):
             _wait(bucket)
             if late:
                 self._send(bucket)
-        for bucket in self._buckets:
+        switched = [parameter for parameter in self._parameters if parameter in used and parameter not in self._now.of]
+        for bucket in (more := _buckets(switched, self._bucket_bytes, len(buckets))):
+            self._send(bucket)
+        for bucket in (*buckets, *more):
             _wait(bucket)
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
                 if parameter not in used:
@@ -207,12 +277,12 @@ class Reducer(Gradients):
                 else:
                     parameter.grad.copy_(gradient)
             bucket.set_buffer(torch.empty(0))
-        self._expected = self._counts
+        self._now.expected = self._counts
 
     def _send(self, bucket: Bucket) -> None:
         assert self._group is not None
         with torch.no_grad():
-            bucket._is_last = bucket.index() == len(self._buckets) - 1
+            bucket._is_last = bucket.index() == len(self._now.buckets) - 1
             if self._hook is not None:
                 bucket.fill(self._scale_of, self._kept, 1)
                 hook, state = self._hook
@@ -227,6 +297,10 @@ class Reducers:
 
     def __init__(self, parts: Sequence[Reducer]) -> None:
         self.parts = tuple(parts)
+
+    @property
+    def keeps(self) -> bool:
+        return any(part.keeps for part in self.parts)
 
     def register_comm_hook(self, hook_state: Any, hook: CommHook) -> None:
         for part in self.parts:
@@ -245,20 +319,24 @@ class Reducers:
         for part in self.parts:
             part.finish()
 
+    def end(self) -> None:
+        for part in self.parts:
+            part.end()
 
-def reducers(parameters: Iterable[nn.Parameter], bucket_bytes: int, overlap: bool) -> Reducers:
+
+def reducers(parameters: Mapping[str, nn.Parameter], bucket_bytes: int, overlap: bool, keeps: bool = False) -> Reducers:
     """For this rank's parameters, by how the configuration and tensor parallelism have their gradients averaged."""
-    by_kind: dict[Kind, list[nn.Parameter]] = {"dp": []}
+    by_kind: dict[Kind, dict[str, nn.Parameter]] = {"dp": {}}
     factors: dict[nn.Parameter, float] = {}
-    for parameter in parameters:
+    for name, parameter in parameters.items():
         found = reduction(parameter)
-        by_kind.setdefault(found.kind, []).append(parameter)
+        by_kind.setdefault(found.kind, {})[name] = parameter
         factors[parameter] = found.factor
     parts = []
     for kind, each in by_kind.items():
         replicas = state.group(kind)
         group = replicas if state.cfg.ddp and replicas.size > 1 else None
-        parts.append(Reducer(each, group, bucket_bytes, overlap, factors))
+        parts.append(Reducer(each, group, bucket_bytes, overlap, factors, keeps))
     return Reducers(parts)
 
 
@@ -278,10 +356,10 @@ def _wait(bucket: Bucket) -> None:
         handle.wait()
 
 
-def _buckets(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> list[Bucket]:
+def _buckets(parameters: Sequence[nn.Parameter], bucket_bytes: int, first: int = 0) -> list[Bucket]:
     """From the last parameter to the first, about as backward passes come to them; one type in each."""
     taken = _take_tensors(reversed(parameters), bucket_bytes)  # type: ignore[no-untyped-call]
-    return [Bucket(index, each) for index, each in enumerate(taken)]
+    return [Bucket(index, each) for index, each in enumerate(taken, first)]
 
 
 # `fully_shard` has reduced each microbatch's gradients within a copy already. What is left travels once per step, and
@@ -289,12 +367,12 @@ def _buckets(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> list[Buck
 class ShardedGradients(Gradients):
     """Does for shards what :class:`Reducer` does for whole parameters, and has one for those that are whole."""
 
-    def __init__(self, sharding: Sharding, world: Group, bucket: int) -> None:
-        super().__init__(sharding.parts.values())
-        self._sharding, self._world, self._bucket = sharding, world, bucket
-        self._parts = {name: each for name, each in sharding.parts.items() if each.requires_grad}
-        self._whole = Reducer(sharding.whole.values(), world, overlap=False)
-        self._copies = sharding.mesh["replicate"]
+    def __init__(self, shards: Sharding, world: Group, bucket: int, keeps: bool = False) -> None:
+        super().__init__(shards.parts, keeps)
+        self._sharding, self._world, self._bucket = shards, world, bucket
+        self._parts = shards.parts
+        self._whole = Reducer(shards.whole, world, overlap=False, keeps=keeps)
+        self._copies = shards.mesh["replicate"]
 
     def register_comm_hook(self, hook_state: Any, hook: Any) -> None:
         raise SMPUnsupportedError(
@@ -304,12 +382,16 @@ class ShardedGradients(Gradients):
 
     def begin(self, scale: float, sending: bool) -> None:
         super().begin(scale, sending)
+        self._trained(self._world)
         self._whole.begin(scale, sending)
         self._sharding.used.clear()
 
     def cancel(self) -> None:
         super().cancel()
         self._whole.cancel()
+
+    def end(self) -> None:
+        self._whole.end()
 
     def finish(self) -> None:
         """As :meth:`Reducer.finish`; gradients of shards are without the loss scale then."""
@@ -324,7 +406,7 @@ class ShardedGradients(Gradients):
                 part.grad = torch.zeros_like(part)
             here(part.grad).mul_(self._scale / loss_scale)
         _add(self._kept)
-        self._keeps = not self._sending
+        self.keeps = not self._sending
         if self._sending:
             self._average([here(part.grad) for part in self._parts.values() if part.grad is not None])
             _add(self._before)

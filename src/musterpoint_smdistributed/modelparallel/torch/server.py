@@ -26,7 +26,7 @@ from typing import Any, Callable, Generic, Iterator, Literal, NamedTuple, Sequen
 
 import torch
 
-from . import aliases, log, passes, randomness
+from . import absent, aliases, log, passes, randomness
 from .callee import Callee, Exchange, RemoteCall
 from .effects import Given, Known, in_graph
 from .errors import SMPPeerLostError, SMPRemoteError, SMPStalledError, SMPStepError, text_of
@@ -377,7 +377,7 @@ class Server(ABC):
         else:
             self._scheduler.run(task)
         if task.done and task.error is not None:
-            raise task.error
+            raise absent.explained(task.error)
         self._routing.guard.ran(task.microbatch)
 
     def _begin(self) -> None:

@@ -70,7 +70,7 @@ class Sharding:
         self.mesh, self.half, self._module = mesh, half, module
         self.used: set[str] = set()
         before = dict(module.named_parameters())
-        _refuse_hooks(before)
+        passes.refuse_hooks(before)
         ignored = unfit(module)
         policy = MixedPrecisionPolicy() if half is None else MixedPrecisionPolicy(half, torch.float32)
         groups = _groups(module, ignored)
@@ -93,6 +93,7 @@ class Sharding:
         self.whole = {name: each for name, each in after.items() if not isinstance(each, DTensor)}
         self.parts = {name: each for name, each in after.items() if isinstance(each, DTensor)}
         self._names: dict[nn.Parameter, str] = {}
+        self._noting: set[nn.Parameter] = set()
         self._versions: dict[str, tuple[int, int]] = {}
         self.order = GatherOrder(dist.get_process_group_ranks(mesh["shard"].get_group()))
         self._watch(groups)
@@ -152,6 +153,14 @@ class Sharding:
             new, values = self._replaced[old], optimizer.state.pop(old)
             optimizer.state[new] = {name: part_of(value, new) for name, value in values.items()}
 
+    def take_in(self, added: Mapping[str, torch.Tensor]) -> None:
+        """The model has other parameters since; those that were added are whole on every rank."""
+        self._by_key = dict(self._module.named_parameters(remove_duplicate=False))
+        here_now = dict(self._module.named_parameters())
+        self.whole = {name: each for name, each in here_now.items() if not isinstance(each, DTensor)}
+        self.parts = {name: each for name, each in here_now.items() if isinstance(each, DTensor)}
+        note(added.values())
+
     def _watch(self, groups: list[nn.Module]) -> None:
         """Notes which parameters autograd reaches: the gradients of the others are zeros here, but None elsewhere."""
         for module in (*groups, self._module):
@@ -179,10 +188,9 @@ class Sharding:
             if isinstance(parameter, DTensor):
                 continue
             self._versions[name] = parameter._version, parameter.data_ptr()
-            if parameter in self._names:
-                continue
-            self._names[parameter] = name
-            if parameter.requires_grad:
+            self._names.setdefault(parameter, name)
+            if parameter.requires_grad and parameter not in self._noting:
+                self._noting.add(parameter)
                 note = functools.partial(lambda name, _: self.used.add(name), name)
                 parameter.register_post_accumulate_grad_hook(note)  # type: ignore[no-untyped-call]
 
@@ -294,16 +302,6 @@ def with_each(values: Any, change: Callable[[Any], Any]) -> Any:
             done[id(value)] = change(value)
         values[key] = done[id(value)]
     return values
-
-
-def _refuse_hooks(parameters: Mapping[str, nn.Parameter]) -> None:
-    """Raises SMPStepError where a hook would get a part of a gradient."""
-    for name, each in parameters.items():
-        if passes.has_any(each):
-            raise SMPStepError(
-                f"parameter {name} has a hook, which would get this rank's part of the gradient only "
-                "(sharded_data_parallel_degree). Change gradients behind the step, or leave the degree at 1"
-            )
 
 
 # ---- the names by which AWS's published scripts reach shards

@@ -1,0 +1,107 @@
+"""The modules and parameters of a model that is divided: whether they are those of the last look.
+
+Scripts replace heads, register parameters and drop layers whenever they like. Identities are compared at each step's
+begin, which takes about a microsecond a module.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Callable, Mapping, NoReturn
+
+import torch
+from torch import nn
+
+from . import communication, log
+from .effects import vars_of
+from .errors import SMPStepError
+
+
+class Structure:
+    """What a model has, by all of its names.
+
+    modules, parameters: by their qualified names.
+    own: the parameters that this rank has, each by one name.
+    elsewhere: the ids of those of other ranks.
+
+    ``is_own``: whether this rank has a parameter of that name.
+    """
+
+    def __init__(self, model: nn.Module, is_own: Callable[[str], bool]) -> None:
+        self.modules: Mapping[str, nn.Module] = dict(model.named_modules(remove_duplicate=False))
+        self.parameters: Mapping[str, nn.Parameter] = dict(model.named_parameters(remove_duplicate=False))
+        self.own = {name: each for name, each in model.named_parameters() if is_own(name)}
+        own = {id(each) for each in self.own.values()}
+        self.elsewhere = {id(each) for each in self.parameters.values()} - own
+        self._buffers = list(model.buffers())
+        self._held = [(each, *_held(each)) for each in {id(each): each for each in self.modules.values()}.values()]
+
+    def holds(self) -> bool:
+        """Whether every module has the same modules and parameters still."""
+        return all(
+            _same(before, now) for module, *held in self._held for before, now in zip(held, _held(module), strict=True)
+        )
+
+    def refuse(self, model: nn.Module) -> NoReturn:
+        """Raises the error for a model that is divided over several ranks."""
+        raise SMPStepError(
+            f"{self._changes(model)[0]} was added, replaced or taken away behind the division of the model over the "
+            "ranks of the pipeline, each of which has a part. Do it before the first step; behind it save the model by "
+            "smp.save_checkpoint(partial=False), and begin again with the other one"
+        )
+
+    def agree(self, model: nn.Module) -> dict[str, torch.Tensor]:
+        """The parameters and buffers that are new, on all ranks alike.
+        Raises SMPStepError: ranks have made different changes."""
+        own = self._changes(model)
+        known = {id(each) for each in (*self.parameters.values(), *self._buffers)}
+        now = (*model.named_parameters(), *model.named_buffers())
+        added = {name: each for name, each in now if id(each) not in known}
+        with log.waiting(f"a step, before which {own[0]} was added, replaced or taken away"):
+            said = communication.allgather(
+                (own, [(name, tuple(each.shape)) for name, each in added.items()]), communication.WORLD
+            )
+        others = [rank for rank, each in enumerate(said) if each != said[0]]
+        if others:
+            raise SMPStepError(
+                f"{own[0]} was added, replaced or taken away, and ranks {others} have made other changes than rank 0: "
+                "change the model on all ranks alike"
+            )
+        return added
+
+    def _changes(self, model: nn.Module) -> list[str]:
+        """What is new, gone or another one, by its name; modules before what is in them."""
+        now = Structure(model, lambda name: False)
+        kinds = (("module", self.modules, now.modules), ("parameter", self.parameters, now.parameters))
+        return [
+            f"{kind} {name}"
+            for kind, before, after in kinds
+            for name in {**before, **after}
+            if before.get(name) is not after.get(name)
+        ]
+
+
+def _held(module: nn.Module) -> tuple[list[Any], list[Any]]:
+    held = vars_of(module)
+    return list(held["_modules"].values()), list(held["_parameters"].values())
+
+
+def _same(before: list[Any], now: list[Any]) -> bool:
+    return len(before) == len(now) and all(map(operator.is_, before, now))
+
+
+def wanting(parameters: Mapping[str, nn.Parameter]) -> bytes:
+    """A byte for each parameter: whether it wants a gradient, as this rank has been told."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return bytes(each.requires_grad for each in parameters.values())
+
+
+def compare(parameters: Mapping[str, nn.Parameter], there: bytes, own_rank: int, leader: int) -> None:
+    """Compares with what the rank that runs the step function says of the same parameters.
+    Raises SMPStepError: its script has switched one that this rank's hasn't."""
+    for name, own, other in zip(parameters, wanting(parameters), there, strict=True):
+        if own != other:
+            raise SMPStepError(
+                f"requires_grad of parameter {name} has another value on ranks [{own_rank}] than on rank {leader} of the "
+                "pipeline: switch it on all ranks alike, outside of steps"
+            )

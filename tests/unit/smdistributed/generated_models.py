@@ -4,6 +4,8 @@ trains each in parts and in one process.
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
 from typing import Any, Callable, NamedTuple, Sequence
 
@@ -11,6 +13,7 @@ LIMIT = 1e-11
 """The largest difference from one process."""
 ASKING = ("adversarial", "weighted")
 """Losses with autograd.grad, through which torch's reentrant checkpoints don't go."""
+STEPS = 3
 PARTS, TENSORS, SHARDS = "partitions", "tensor_parallel_degree", "sharded_data_parallel_degree"
 
 
@@ -65,6 +68,8 @@ REFUSALS = (
     ),
 )
 """Every other model trains as in one process."""
+LIVES: dict[str, Callable[[dict[str, Any]], Any]] = {"thaws": lambda model: model["thaws"]}
+"""What may become of a model while it is trained, and which models have it."""
 KINDS = (
     "linear", "norm", "inplace", "residual", "frozen", "checkpointed", "noted", "counting", "collecting", "keeping",
     "borrowing", "shared", "reading", "setting", "twice", "watching", "extra", "dropping", "embedding", "containing",
@@ -94,6 +99,19 @@ def drawn(seed: int, count: int) -> list[dict[str, Any]]:
     return sorted((model(random.Random(f"{seed} {number}")) for number in range(count)), key=lambda each: each["ranks"])
 
 
+def five(has: Callable[[dict[str, Any]], Any], seed: int) -> list[dict[str, Any]]:
+    """Models that have something, each divided in another way; by their numbers of ranks."""
+    found: dict[tuple[bool, ...], dict[str, Any]] = {}
+    for number in itertools.count():
+        made = model(random.Random(f"{seed} {number}"))
+        degrees = [made["world"].get(each, 1) for each in (PARTS, TENSORS, SHARDS)]
+        if has(made):
+            found.setdefault((*(each > 1 for each in degrees), math.prod(degrees) < made["ranks"]), made)
+        if len(found) >= 5:
+            break
+    return sorted(found.values(), key=lambda each: int(each["ranks"]))
+
+
 def world(draw: random.Random, ranks: int, microbatches: int) -> dict[str, Any]:
     """How a model is divided."""
     parts, tensors, shards = draw.choice(DEGREES[ranks])
@@ -119,6 +137,29 @@ def world(draw: random.Random, ranks: int, microbatches: int) -> dict[str, Any]:
     return found
 
 
+def thaws(draw: random.Random, blocks: Sequence[dict[str, Any]], accumulates: int) -> list[tuple[int, str, bool]]:
+    """Before which call, from which names on (or those that begin so), and whether they are trained from then on."""
+    number = draw.randrange(len(blocks))
+    starts = [f"blocks.{number}."]
+    if draw.random() < 0.3:
+        starts = [f"blocks.{number}.linear.{draw.choice(('weight', 'bias'))}"]
+    elif draw.random() < 0.3:
+        starts = [f"blocks.{other}." for other, each in enumerate(blocks) if each["kind"] == blocks[number]["kind"]]
+    calls = [2 * step + part for step in range(STEPS) for part in range(accumulates)]
+    way = draw.choice(("unfrozen", "unfrozen", "frozen", "toggled", "between"))
+    if way == "toggled":  # as the halves of a GAN
+        away = [f"blocks.{(number + 1) % len(blocks)}."]
+        turns = [(2 * step, bool(step % 2)) for step in range(STEPS + 1)]
+        return [
+            (at, start, is_on == (some is starts)) for at, is_on in turns for some in (starts, away) for start in some
+        ]
+    first, then = draw.choice((-1, -1, 0)), draw.choice(calls[1:])
+    turns = [(then, False)] if way == "frozen" else [(first, False), (then, True)]
+    if way == "between":
+        turns = [(first, False), *((at, bool(index % 2)) for index, at in enumerate(calls[1:], 1))]
+    return [(at, start, trains) for at, trains in turns for start in starts]
+
+
 def model(draw: random.Random) -> dict[str, Any]:
     """A model, how it is divided over ranks, and what the steps do."""
     ranks, microbatches = draw.choice((4, 4, 4, 2, 2, 3)), draw.choice((1, 2, 4))
@@ -137,6 +178,8 @@ def model(draw: random.Random) -> dict[str, Any]:
     resumed = world(draw, ranks, microbatches) if draw.random() < 0.4 else None
     if not {SHARDS, TENSORS}.isdisjoint((*divided, *(resumed or ()))):
         blocks = [{**each, "kind": "linear"} if each["kind"] in CHOOSING else each for each in blocks]
+    accumulates = draw.randint(1, 2)
+    thawing = thaws(draw, blocks, accumulates) if draw.random() < 0.3 else []
     return {
         "ranks": ranks,
         "blocks": blocks,
@@ -151,7 +194,10 @@ def model(draw: random.Random) -> dict[str, Any]:
         "overlaps": draw.random() < 0.5,
         "clips": draw.choice(("", "norm", "value")),
         "evaluates": draw.random() < 0.5,
-        "accumulates": draw.randint(1, 2),
+        "accumulates": accumulates,
+        "thaws": thawing,
+        "adds": bool(thawing) and draw.random() < 0.5,
+        "zeroes": draw.random() < 0.2,
         "schedules": draw.random() < 0.5,
         # sums of shared tensors, of gradients of weights that come and go, and of several calls are rounded differently
         "autocast": draw.random() < 0.1

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from another import begin, meet, together
 from ending import leave
 from generated_blocks import MASKS, OTHER_CALL
+from generated_lives import OLD, WRAPPING, moments_before, reach, switch, wanted
 from generated_net import CLASSES, Net
 from torch import nn
 from torch.nn import functional
@@ -84,11 +85,11 @@ def optimizer_of(spec, net):
         "SGD": (torch.optim.SGD, {}), "momentum": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
         "Adam": (torch.optim.Adam, {"eps": 1e-2}), "AdamW": (torch.optim.AdamW, {"eps": 1e-2, "amsgrad": True}),
     }[spec["optimizer"]]  # fmt: skip
-    groups = [{"params": list(net.parameters())}]
+    groups = [{"params": wanted(spec, net.parameters())}]
     if spec["groups"]:
         some = set(map(id, net.last.parameters()))
         groups = [
-            {"params": [each for each in net.parameters() if id(each) not in some]},
+            {"params": [each for each in wanted(spec, net.parameters()) if id(each) not in some]},
             {"params": list(net.last.parameters()), "lr": 0.05, "weight_decay": 0.1},
         ]
     return kind(groups, 0.02, **more)
@@ -111,22 +112,22 @@ class Alone:
     def accumulate(self, world, step, teacher):
         """Adds the gradients of one batch of each replica; the losses of each."""
         count, losses, first = world["microbatches"], [], self.replicas[0]
-        kept = {each: each.grad for each in first.parameters()}
+        divisor = (
+            count if self.spec["averages"] else 1
+        )  # scripts divide losses by it, and what was there stays as it is
+        kept = [None if each.grad is None else each.grad * divisor for each in first.parameters()]
         for net in self.replicas:
             for own, buffer in zip(net.buffers(), first.buffers()):
                 own.data.copy_(buffer)
         for replica, net in enumerate(self.replicas):
-            for each in net.parameters():
-                each.grad = None
+            for each, before in zip(net.parameters(), kept):
+                each.grad = None if before is None else before.clone()
             parts = zip(*(each.chunk(count) for each in batch(self.spec, step, replica)))
             given = (self.spec, torch.Tensor.backward, teacher)
             losses.append([body(net, net, *part, *given).detach() for part in parts])
-        divisor = len(self.replicas) * (count if self.spec["averages"] else 1)
         for group in zip(*(net.parameters() for net in self.replicas)):
             grads = [each.grad for each in group if each.grad is not None]
-            group[0].grad = sum(grads) / divisor if grads else None
-            if kept[group[0]] is not None:
-                group[0].grad = kept[group[0]] + (0 if group[0].grad is None else group[0].grad)
+            group[0].grad = sum(grads) / len(self.replicas) / divisor if grads else None
         return losses
 
     def update(self, world):
@@ -145,6 +146,8 @@ def alike(spec, net):
     with torch.random.fork_rng():
         made = Net(spec["blocks"])
     made.load_state_dict(net.state_dict())
+    for one, two in zip(made.parameters(), net.parameters()):
+        one.requires_grad_(two.requires_grad)
     return made
 
 
@@ -169,6 +172,8 @@ def divided(spec, world, seed):
                 smp.set_partition(getattr(block, name), (said["inner"] + index) % world["partitions"])
         if world.get("tensor_parallel_degree") and said["tensor"]:
             smp.set_tensor_parallelism(block)
+    for each in (plain, net):
+        switch(spec, WRAPPING, each)
     made = optimizer_of(spec, net) if spec["made_before"] else None
     more = {"average_grads_across_microbatches": spec["averages"], "overlapping_allreduce": spec["overlaps"]}
     model = together(smp.DistributedModel(net, **more))
@@ -200,9 +205,10 @@ def steps(spec, world, model, optimizer, alone, numbers):
     schedules = [torch.optim.lr_scheduler.StepLR(each, 1, 0.5) for each in both if spec["schedules"]]
     for step in numbers:
         for each in both:
-            each.zero_grad()
+            each.zero_grad(set_to_none=not spec["zeroes"])
         for part in range(spec["accumulates"]):
             number = step * 2 + part
+            reach(spec, number, model, optimizer, alone)
             losses = train(model, *batch(spec, number, own), spec, teacher).outputs
             masks()
             expected = alone.accumulate(world, number, teacher)[own]
@@ -275,10 +281,13 @@ def check(spec, folder):
         MASKS.drawn.clear()
         begin(world)
         model, optimizer, plain = divided(spec, world, spec["seed"] + 1)
-        plain.load_state_dict(kept[0])
-        smp.resume_from_checkpoint(place, "all", partial=False)
         count, own = told(world)
         alone = Alone(spec, plain, count)
+        for moment in moments_before(spec, STEPS):
+            reach(spec, moment, model, optimizer, alone)
+        smp.resume_from_checkpoint(place, "all", partial=False)
+        for each in alone.replicas:
+            each.load_state_dict(kept[0])
         alone.optimizer.load_state_dict(kept[1])
         again = steps(spec, world, model, optimizer, alone, range(STEPS, STEPS + 1))
         worst = max(worst, again, compared(model, alone.replicas[own]))
@@ -293,7 +302,7 @@ def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         for number, line in enumerate(file):
             try:
-                found.append(check(json.loads(line), f"{sys.argv[1]}.{number}"))
+                found.append(check({**OLD, **json.loads(line)}, f"{sys.argv[1]}.{number}"))
             except Exception as error:
                 found.append(f"{type(error).__name__}: {error}")
                 traceback.print_exc()

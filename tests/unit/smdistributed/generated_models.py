@@ -13,6 +13,8 @@ LIMIT = 1e-11
 """The largest difference from one process."""
 ASKING = ("adversarial", "weighted")
 """Losses with autograd.grad, through which torch's reentrant checkpoints don't go."""
+BEHIND = "behind the division"
+"""In the words of what a divided model refuses."""
 STEPS = 3
 PARTS, TENSORS, SHARDS = "partitions", "tensor_parallel_degree", "sharded_data_parallel_degree"
 
@@ -21,20 +23,25 @@ class Refusal(NamedTuple):
     """What may be refused.
 
     words: of the error.
-    degree: the parameter that is above 1 then.
+    degree: the parameter that is above 1 then; empty: any division.
     kinds: one of these blocks is in the model.
     losses: or the loss is one of these.
+    life: or it has this of LIVES.
     """
 
     words: str
     degree: str
     kinds: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
+    life: str = ""
 
     def fits(self, model: dict[str, Any]) -> bool:
-        divided = any(each.get(self.degree, 1) > 1 for each in (model["world"], model["resumed"] or {}))
+        divided = not self.degree or any(
+            each.get(self.degree, 1) > 1 for each in (model["world"], model["resumed"] or {})
+        )
         has_kind = any(block["kind"] in self.kinds for block in model["blocks"])
-        return divided and (has_kind or model["loss"] in self.losses)
+        lives = bool(self.life and LIVES[self.life](model))
+        return divided and (has_kind or lives or model["loss"] in self.losses)
 
 
 REFUSALS = (
@@ -66,9 +73,18 @@ REFUSALS = (
         ("forcing", "borrowing", "calling", "crossing", "reading"),
         ("split", *ASKING),
     ),
+    Refusal(BEHIND, "", life="replaces"),
+    Refusal(BEHIND, SHARDS, life="hooks of parameters"),
+    Refusal(BEHIND, TENSORS, life="hooks of parameters"),
 )
 """Every other model trains as in one process."""
-LIVES: dict[str, Callable[[dict[str, Any]], Any]] = {"thaws": lambda model: model["thaws"]}
+LIVES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "thaws": lambda model: model.get("thaws"),
+    "replaces": lambda model: model.get("replaces"),
+    "numbers": lambda model: any(each["kind"] in NUMBERS for each in model["blocks"]),
+    "hooks of modules": lambda model: any(each["kind"] in OF_MODULES for each in model.get("hooks", ())),
+    "hooks of parameters": lambda model: any(each["kind"] in OF_PARAMETERS for each in model.get("hooks", ())),
+}
 """What may become of a model while it is trained, and which models have it."""
 KINDS = (
     "linear", "norm", "inplace", "residual", "frozen", "checkpointed", "noted", "counting", "collecting", "keeping",
@@ -78,9 +94,13 @@ KINDS = (
     "oldnorm", "remembering", "experts", "selecting", "reentrant", "segmented", "offloaded", "functional", "mapping",
     "forcing", "calling", "passed", "sides", "overlapping", "fourier", "slicing", "stopping", "token", "records",
     "pulled", "bounded", "patching", "reversing", "masked", "auxiliary", "crossing", "unrolled", "parental", "growing",
-    "stored", "listed", "hyper", "parametrized", "stacked",
+    "stored", "listed", "hyper", "parametrized", "stacked", "scalars", "indices", "numbering", "tallying", "late",
 )  # fmt: skip
 """Kinds of blocks; ``programs/generated_blocks.py`` has a class for each."""
+NUMBERS = ("scalars", "indices", "numbering", "tallying")
+"""Kinds with buffers that torch takes for numbers."""
+OF_MODULES, OF_PARAMETERS = ("capture", "enlarge", "name"), ("halve", "halve all")
+"""Kinds of hooks."""
 CHOOSING = ("experts",)
 """Kinds that call other modules on each replica: behind the first steps ranks wait for each other at modules whose
 tensors they share, and in shards at those of a row."""
@@ -137,7 +157,7 @@ def world(draw: random.Random, ranks: int, microbatches: int) -> dict[str, Any]:
     return found
 
 
-def thaws(draw: random.Random, blocks: Sequence[dict[str, Any]], accumulates: int) -> list[tuple[int, str, bool]]:
+def thaws(draw: random.Random, blocks: Sequence[dict[str, Any]], calls: list[int]) -> list[tuple[int, str, bool]]:
     """Before which call, from which names on (or those that begin so), and whether they are trained from then on."""
     number = draw.randrange(len(blocks))
     starts = [f"blocks.{number}."]
@@ -145,7 +165,6 @@ def thaws(draw: random.Random, blocks: Sequence[dict[str, Any]], accumulates: in
         starts = [f"blocks.{number}.linear.{draw.choice(('weight', 'bias'))}"]
     elif draw.random() < 0.3:
         starts = [f"blocks.{other}." for other, each in enumerate(blocks) if each["kind"] == blocks[number]["kind"]]
-    calls = [2 * step + part for step in range(STEPS) for part in range(accumulates)]
     way = draw.choice(("unfrozen", "unfrozen", "frozen", "toggled", "between"))
     if way == "toggled":  # as the halves of a GAN
         away = [f"blocks.{(number + 1) % len(blocks)}."]
@@ -158,6 +177,24 @@ def thaws(draw: random.Random, blocks: Sequence[dict[str, Any]], accumulates: in
     if way == "between":
         turns = [(first, False), *((at, bool(index % 2)) for index, at in enumerate(calls[1:], 1))]
     return [(at, start, trains) for at, trains in turns for start in starts]
+
+
+def replacing(draw: random.Random, blocks: list[dict[str, Any]]) -> dict[str, Any]:
+    """What of the model is another one before which call, and whether an optimizer is made anew for it."""
+    found = {"moment": draw.choice((0, 0, 2, 4)), "what": draw.choice(("head", "parameter", "attribute", "module"))}
+    if found["what"] != "head":
+        blocks[found.setdefault("block", draw.randrange(len(blocks)))]["kind"] = "late"
+    return {"block": 0, **found, "makes": draw.random() < 0.4}
+
+
+def hook(draw: random.Random, blocks: list[dict[str, Any]], calls: list[int]) -> dict[str, Any]:
+    """A hook that is registered before a call (-1: before the model is wrapped), and maybe removed again."""
+    kind, block = draw.choice((*OF_MODULES, *OF_PARAMETERS)), draw.randrange(len(blocks))
+    moment = draw.choice((*calls, *[-1, 0][kind in OF_PARAMETERS :]))
+    if kind == "capture":  # what is computed again is seen again, in plain torch as well
+        blocks[block]["again"] = False
+    until = draw.choice((None, *(each for each in calls if each > moment)))
+    return {"kind": kind, "block": block, "moment": moment, "until": until, "name": draw.choice(("weight", "bias"))}
 
 
 def model(draw: random.Random) -> dict[str, Any]:
@@ -179,7 +216,13 @@ def model(draw: random.Random) -> dict[str, Any]:
     if not {SHARDS, TENSORS}.isdisjoint((*divided, *(resumed or ()))):
         blocks = [{**each, "kind": "linear"} if each["kind"] in CHOOSING else each for each in blocks]
     accumulates = draw.randint(1, 2)
-    thawing = thaws(draw, blocks, accumulates) if draw.random() < 0.3 else []
+    calls = [2 * step + part for step in range(STEPS) for part in range(accumulates)]
+    for number, each in enumerate(blocks):
+        if number and each["kind"] == "numbering":
+            blocks[each["other"] % number]["kind"] = draw.choice(NUMBERS)
+    replaces = replacing(draw, blocks) if draw.random() < 0.12 else None
+    hooks = [hook(draw, blocks, calls) for _ in range(draw.randint(1, 2))] if draw.random() < 0.2 else []
+    thawing = thaws(draw, blocks, calls) if draw.random() < 0.3 else []
     return {
         "ranks": ranks,
         "blocks": blocks,
@@ -198,6 +241,9 @@ def model(draw: random.Random) -> dict[str, Any]:
         "thaws": thawing,
         "adds": bool(thawing) and draw.random() < 0.5,
         "zeroes": draw.random() < 0.2,
+        "replaces": replaces,
+        "hooks": hooks,
+        "dials": draw.choice(("", "load", "local")) if LIVES["numbers"]({"blocks": blocks}) else "",
         "schedules": draw.random() < 0.5,
         # sums of shared tensors, of gradients of weights that come and go, and of several calls are rounded differently
         "autocast": draw.random() < 0.1

@@ -40,12 +40,8 @@ def fuzz(number: int, inputs: int) -> Findings:
         same = list(alike)
         for start in range(0, len(same), AT_ONCE):
             some = same[start : start + AT_ONCE]
-            try:
-                found = generated.trained(some, functools.partial(train, size=ranks, parents=parents))
-            except RuntimeError as error:
-                wrong.append(f"{error}\n  one of: {json.dumps(some)}")
-                continue
-            for model, errors in zip(some, found):
+            run = functools.partial(train, size=ranks, parents=parents)
+            for model, errors in zip(some, found_of(some, run, generated.trained)):
                 tried += 1
                 if generated.refused(errors, model):
                     refused += 1
@@ -57,10 +53,23 @@ def fuzz(number: int, inputs: int) -> Findings:
     for each in parents:
         each.close()
     if degrees and len(wrong) < MOST_WRONG:
-        found_of = second(number, degrees)
-        tried, wrong = tried + found_of.tried, [*wrong, *found_of.wrong]
+        others = second(number, degrees)
+        tried, wrong = tried + others.tried, [*wrong, *others.wrong]
     print(f"smdistributed: {refused} models were refused by name")
     return Findings(tried, tuple(wrong))
+
+
+def found_of(models: list[dict[str, Any]], run: Any, trained: Any) -> list[list[Any]]:
+    """What the ranks found of each model; of one that ends them, alone or with others, None and why."""
+    try:
+        found: list[list[Any]] = trained(models, run)
+        return found
+    except RuntimeError as error:
+        if len(models) == 1:
+            return [[None, str(error)]]
+        print(f"fuzz: one of {len(models)} models ends the ranks: {error}", file=sys.stderr, flush=True)
+    half = len(models) // 2
+    return [*found_of(models[:half], run, trained), *found_of(models[half:], run, trained)]
 
 
 def second(number: int, inputs: int) -> Findings:

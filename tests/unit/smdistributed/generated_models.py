@@ -4,6 +4,8 @@ trains each in parts and in one process.
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
 from typing import Any, Callable, NamedTuple, Sequence
 
@@ -11,6 +13,9 @@ LIMIT = 1e-11
 """The largest difference from one process."""
 ASKING = ("adversarial", "weighted")
 """Losses with autograd.grad, through which torch's reentrant checkpoints don't go."""
+BEHIND = "behind the division"
+"""In the words of what a divided model refuses."""
+STEPS = 3
 PARTS, TENSORS, SHARDS = "partitions", "tensor_parallel_degree", "sharded_data_parallel_degree"
 
 
@@ -18,20 +23,25 @@ class Refusal(NamedTuple):
     """What may be refused.
 
     words: of the error.
-    degree: the parameter that is above 1 then.
+    degree: the parameter that is above 1 then; empty: any division.
     kinds: one of these blocks is in the model.
     losses: or the loss is one of these.
+    life: or it has this of LIVES.
     """
 
     words: str
     degree: str
     kinds: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
+    life: str = ""
 
     def fits(self, model: dict[str, Any]) -> bool:
-        divided = any(each.get(self.degree, 1) > 1 for each in (model["world"], model["resumed"] or {}))
+        divided = not self.degree or any(
+            each.get(self.degree, 1) > 1 for each in (model["world"], model["resumed"] or {})
+        )
         has_kind = any(block["kind"] in self.kinds for block in model["blocks"])
-        return divided and (has_kind or model["loss"] in self.losses)
+        lives = bool(self.life and LIVES[self.life](model))
+        return divided and (has_kind or lives or model["loss"] in self.losses)
 
 
 REFUSALS = (
@@ -63,8 +73,19 @@ REFUSALS = (
         ("forcing", "borrowing", "calling", "crossing", "reading"),
         ("split", *ASKING),
     ),
+    Refusal(BEHIND, "", life="replaces"),
+    Refusal(BEHIND, SHARDS, life="hooks of parameters"),
+    Refusal(BEHIND, TENSORS, life="hooks of parameters"),
 )
 """Every other model trains as in one process."""
+LIVES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "thaws": lambda model: model.get("thaws"),
+    "replaces": lambda model: model.get("replaces"),
+    "numbers": lambda model: any(each["kind"] in NUMBERS for each in model["blocks"]),
+    "hooks of modules": lambda model: any(each["kind"] in OF_MODULES for each in model.get("hooks", ())),
+    "hooks of parameters": lambda model: any(each["kind"] in OF_PARAMETERS for each in model.get("hooks", ())),
+}
+"""What may become of a model while it is trained, and which models have it."""
 KINDS = (
     "linear", "norm", "inplace", "residual", "frozen", "checkpointed", "noted", "counting", "collecting", "keeping",
     "borrowing", "shared", "reading", "setting", "twice", "watching", "extra", "dropping", "embedding", "containing",
@@ -73,9 +94,13 @@ KINDS = (
     "oldnorm", "remembering", "experts", "selecting", "reentrant", "segmented", "offloaded", "functional", "mapping",
     "forcing", "calling", "passed", "sides", "overlapping", "fourier", "slicing", "stopping", "token", "records",
     "pulled", "bounded", "patching", "reversing", "masked", "auxiliary", "crossing", "unrolled", "parental", "growing",
-    "stored", "listed", "hyper", "parametrized", "stacked",
+    "stored", "listed", "hyper", "parametrized", "stacked", "scalars", "indices", "numbering", "tallying", "late",
 )  # fmt: skip
 """Kinds of blocks; ``programs/generated_blocks.py`` has a class for each."""
+NUMBERS = ("scalars", "indices", "numbering", "tallying")
+"""Kinds with buffers that torch takes for numbers."""
+OF_MODULES, OF_PARAMETERS = ("capture", "enlarge", "name"), ("halve", "halve all")
+"""Kinds of hooks."""
 CHOOSING = ("experts",)
 """Kinds that call other modules on each replica: behind the first steps ranks wait for each other at modules whose
 tensors they share, and in shards at those of a row."""
@@ -92,6 +117,19 @@ DEGREES = {
 def drawn(seed: int, count: int) -> list[dict[str, Any]]:
     """So many models, the same ones for a seed; by their numbers of ranks."""
     return sorted((model(random.Random(f"{seed} {number}")) for number in range(count)), key=lambda each: each["ranks"])
+
+
+def five(has: Callable[[dict[str, Any]], Any], seed: int) -> list[dict[str, Any]]:
+    """Models that have something, each divided in another way; by their numbers of ranks."""
+    found: dict[tuple[bool, ...], dict[str, Any]] = {}
+    for number in itertools.count():
+        made = model(random.Random(f"{seed} {number}"))
+        degrees = [made["world"].get(each, 1) for each in (PARTS, TENSORS, SHARDS)]
+        if has(made):
+            found.setdefault((*(each > 1 for each in degrees), math.prod(degrees) < made["ranks"]), made)
+        if len(found) >= 5:
+            break
+    return sorted(found.values(), key=lambda each: int(each["ranks"]))
 
 
 def world(draw: random.Random, ranks: int, microbatches: int) -> dict[str, Any]:
@@ -119,6 +157,46 @@ def world(draw: random.Random, ranks: int, microbatches: int) -> dict[str, Any]:
     return found
 
 
+def thaws(draw: random.Random, blocks: Sequence[dict[str, Any]], calls: list[int]) -> list[tuple[int, str, bool]]:
+    """Before which call, from which names on (or those that begin so), and whether they are trained from then on."""
+    number = draw.randrange(len(blocks))
+    starts = [f"blocks.{number}."]
+    if draw.random() < 0.3:
+        starts = [f"blocks.{number}.linear.{draw.choice(('weight', 'bias'))}"]
+    elif draw.random() < 0.3:
+        starts = [f"blocks.{other}." for other, each in enumerate(blocks) if each["kind"] == blocks[number]["kind"]]
+    way = draw.choice(("unfrozen", "unfrozen", "frozen", "toggled", "between"))
+    if way == "toggled":  # as the halves of a GAN
+        away = [f"blocks.{(number + 1) % len(blocks)}."]
+        turns = [(2 * step, bool(step % 2)) for step in range(STEPS + 1)]
+        return [
+            (at, start, is_on == (some is starts)) for at, is_on in turns for some in (starts, away) for start in some
+        ]
+    first, then = draw.choice((-1, -1, 0)), draw.choice(calls[1:])
+    turns = [(then, False)] if way == "frozen" else [(first, False), (then, True)]
+    if way == "between":
+        turns = [(first, False), *((at, bool(index % 2)) for index, at in enumerate(calls[1:], 1))]
+    return [(at, start, trains) for at, trains in turns for start in starts]
+
+
+def replacing(draw: random.Random, blocks: list[dict[str, Any]]) -> dict[str, Any]:
+    """What of the model is another one before which call, and whether an optimizer is made anew for it."""
+    found = {"moment": draw.choice((0, 0, 2, 4)), "what": draw.choice(("head", "parameter", "attribute", "module"))}
+    if found["what"] != "head":
+        blocks[found.setdefault("block", draw.randrange(len(blocks)))]["kind"] = "late"
+    return {"block": 0, **found, "makes": draw.random() < 0.4}
+
+
+def hook(draw: random.Random, blocks: list[dict[str, Any]], calls: list[int]) -> dict[str, Any]:
+    """A hook that is registered before a call (-1: before the model is wrapped), and maybe removed again."""
+    kind, block = draw.choice((*OF_MODULES, *OF_PARAMETERS)), draw.randrange(len(blocks))
+    moment = draw.choice((*calls, *[-1, 0][kind in OF_PARAMETERS :]))
+    if kind == "capture":  # what is computed again is seen again, in plain torch as well
+        blocks[block]["again"] = False
+    until = draw.choice((None, *(each for each in calls if each > moment)))
+    return {"kind": kind, "block": block, "moment": moment, "until": until, "name": draw.choice(("weight", "bias"))}
+
+
 def model(draw: random.Random) -> dict[str, Any]:
     """A model, how it is divided over ranks, and what the steps do."""
     ranks, microbatches = draw.choice((4, 4, 4, 2, 2, 3)), draw.choice((1, 2, 4))
@@ -137,6 +215,14 @@ def model(draw: random.Random) -> dict[str, Any]:
     resumed = world(draw, ranks, microbatches) if draw.random() < 0.4 else None
     if not {SHARDS, TENSORS}.isdisjoint((*divided, *(resumed or ()))):
         blocks = [{**each, "kind": "linear"} if each["kind"] in CHOOSING else each for each in blocks]
+    accumulates = draw.randint(1, 2)
+    calls = [2 * step + part for step in range(STEPS) for part in range(accumulates)]
+    for number, each in enumerate(blocks):
+        if number and each["kind"] == "numbering":
+            blocks[each["other"] % number]["kind"] = draw.choice(NUMBERS)
+    replaces = replacing(draw, blocks) if draw.random() < 0.12 else None
+    hooks = [hook(draw, blocks, calls) for _ in range(draw.randint(1, 2))] if draw.random() < 0.2 else []
+    thawing = thaws(draw, blocks, calls) if draw.random() < 0.3 else []
     return {
         "ranks": ranks,
         "blocks": blocks,
@@ -151,7 +237,13 @@ def model(draw: random.Random) -> dict[str, Any]:
         "overlaps": draw.random() < 0.5,
         "clips": draw.choice(("", "norm", "value")),
         "evaluates": draw.random() < 0.5,
-        "accumulates": draw.randint(1, 2),
+        "accumulates": accumulates,
+        "thaws": thawing,
+        "adds": bool(thawing) and draw.random() < 0.5,
+        "zeroes": draw.random() < 0.2,
+        "replaces": replaces,
+        "hooks": hooks,
+        "dials": draw.choice(("", "load", "local")) if LIVES["numbers"]({"blocks": blocks}) else "",
         "schedules": draw.random() < 0.5,
         # sums of shared tensors, of gradients of weights that come and go, and of several calls are rounded differently
         "autocast": draw.random() < 0.1

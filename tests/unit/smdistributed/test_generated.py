@@ -12,7 +12,7 @@ from typing import Any, Sequence
 import pytest
 
 from .conftest import RunRanks
-from .generated_models import KINDS, PARTS, REFUSALS, alone, drawn, exact, refused, trained
+from .generated_models import KINDS, LIVES, PARTS, REFUSALS, alone, drawn, exact, five, refused, trained
 
 pytestmark = pytest.mark.torch
 
@@ -54,3 +54,10 @@ def test_each_kind_of_block_by_itself(run_ranks: RunRanks, tmp_path: Path) -> No
     known = {kind for each in REFUSALS if each.degree == PARTS for kind in each.kinds}
     # attributes are sent that are set from the first step on, and a chain of stages calls a module once
     assert {kind for kind, is_refused in zip(KINDS, said) if is_refused} == known - {"setting", "bounded"}
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_lives_after_the_division(run_ranks: RunRanks, tmp_path: Path, life: str) -> None:
+    """Who is trained changes while the model is."""
+    for _, some in groupby(five(LIVES[life], 1), ranks_of):
+        are_refused(run_ranks, tmp_path / "models.jsonl", list(some))

@@ -2,16 +2,17 @@
 
 import generated_blocks
 import generated_keepers
+import generated_numbers
 import generated_uses
 import torch
 from generated_blocks import WIDTH, Block
 from torch import nn
 
-SEEING = ("borrowing", "calling", "crossing", "reading", "setting", "watching")
+SEEING = ("borrowing", "calling", "crossing", "numbering", "reading", "setting", "watching")
 """Kinds that are given another block; modules among arguments keep a model from running as stages."""
 CLASSES = {
     name.lower(): each
-    for room in (generated_blocks, generated_keepers, generated_uses)
+    for room in (generated_blocks, generated_keepers, generated_numbers, generated_uses)
     for name, each in vars(room).items()
     if isinstance(each, type) and issubclass(each, Block)
 }

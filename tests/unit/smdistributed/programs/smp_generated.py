@@ -19,6 +19,7 @@ import torch.distributed as dist
 from another import begin, meet, together
 from ending import leave
 from generated_blocks import MASKS, OTHER_CALL
+from generated_lives import CAPTURED, OLD, Life, wanted
 from generated_net import CLASSES, Net
 from torch import nn
 from torch.nn import functional
@@ -28,7 +29,7 @@ STEPS = 3
 CHANGING = (
     "collecting", "counting", "extra", "keeping", "norm", "noted", "setting", "twice", "watching", "assigning",
     "drawing", "skipping", "configured", "momentum", "queued", "remembering", "spectral", "auxiliary", "crossing",
-    "growing", "parental", "stored", "unrolled",
+    "growing", "parental", "stored", "unrolled", "tallying", "numbering",
 )  # fmt: skip
 """Blocks that change what they keep when they are computed again, in plain torch as well."""
 
@@ -42,8 +43,11 @@ def body(model, net, x, y, ids, spec, backward, teacher):
             x = x.detach().requires_grad_()
             (direction,) = torch.autograd.grad(functional.cross_entropy(model(x, ids), y), x)
             x, ids = (x + 0.1 * direction).detach(), ids + OTHER_CALL
+        CAPTURED.clear()
         output = model(x, ids)
         loss = functional.cross_entropy(output, y)
+        if CAPTURED:
+            loss = loss + 0.1 * sum(each.pow(2).mean() for each in CAPTURED)
         if kind == "penalty":
             loss = loss + 0.01 * sum(each.pow(2).sum() for each in net.blocks[-1].parameters())
         if kind == "teacher":
@@ -84,11 +88,11 @@ def optimizer_of(spec, net):
         "SGD": (torch.optim.SGD, {}), "momentum": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
         "Adam": (torch.optim.Adam, {"eps": 1e-2}), "AdamW": (torch.optim.AdamW, {"eps": 1e-2, "amsgrad": True}),
     }[spec["optimizer"]]  # fmt: skip
-    groups = [{"params": list(net.parameters())}]
+    groups = [{"params": wanted(spec, net.parameters())}]
     if spec["groups"]:
         some = set(map(id, net.last.parameters()))
         groups = [
-            {"params": [each for each in net.parameters() if id(each) not in some]},
+            {"params": [each for each in wanted(spec, net.parameters()) if id(each) not in some]},
             {"params": list(net.last.parameters()), "lr": 0.05, "weight_decay": 0.1},
         ]
     return kind(groups, 0.02, **more)
@@ -104,29 +108,31 @@ def told(world):
 class Alone:
     """The same in one process, one replica after the other."""
 
-    def __init__(self, spec, net, count):
+    def __init__(self, spec, life, net, count):
         self.spec, self.replicas = spec, [net, *(alike(spec, net) for _ in range(count - 1))]
+        for each in self.replicas:
+            life.begin(each)
         self.optimizer = optimizer_of(spec, net)
 
     def accumulate(self, world, step, teacher):
         """Adds the gradients of one batch of each replica; the losses of each."""
         count, losses, first = world["microbatches"], [], self.replicas[0]
-        kept = {each: each.grad for each in first.parameters()}
+        divisor = (
+            count if self.spec["averages"] else 1
+        )  # scripts divide losses by it, and what was there stays as it is
+        kept = [None if each.grad is None else each.grad * divisor for each in first.parameters()]
         for net in self.replicas:
             for own, buffer in zip(net.buffers(), first.buffers()):
                 own.data.copy_(buffer)
         for replica, net in enumerate(self.replicas):
-            for each in net.parameters():
-                each.grad = None
+            for each, before in zip(net.parameters(), kept):
+                each.grad = None if before is None else before.clone()
             parts = zip(*(each.chunk(count) for each in batch(self.spec, step, replica)))
             given = (self.spec, torch.Tensor.backward, teacher)
             losses.append([body(net, net, *part, *given).detach() for part in parts])
-        divisor = len(self.replicas) * (count if self.spec["averages"] else 1)
         for group in zip(*(net.parameters() for net in self.replicas)):
             grads = [each.grad for each in group if each.grad is not None]
-            group[0].grad = sum(grads) / divisor if grads else None
-            if kept[group[0]] is not None:
-                group[0].grad = kept[group[0]] + (0 if group[0].grad is None else group[0].grad)
+            group[0].grad = sum(grads) / len(self.replicas) / divisor if grads else None
         return losses
 
     def update(self, world):
@@ -155,7 +161,7 @@ def clip(spec, model):
         nn.utils.clip_grad_value_(model.parameters(), 0.02)
 
 
-def divided(spec, world, seed):
+def divided(spec, world, seed, life):
     """The model, its optimizer, and the same model in one process."""
     torch.manual_seed(seed)
     plain = Net(spec["blocks"])
@@ -169,6 +175,7 @@ def divided(spec, world, seed):
                 smp.set_partition(getattr(block, name), (said["inner"] + index) % world["partitions"])
         if world.get("tensor_parallel_degree") and said["tensor"]:
             smp.set_tensor_parallelism(block)
+    life.begin(net)
     made = optimizer_of(spec, net) if spec["made_before"] else None
     more = {"average_grads_across_microbatches": spec["averages"], "overlapping_allreduce": spec["overlaps"]}
     model = together(smp.DistributedModel(net, **more))
@@ -189,20 +196,24 @@ def distance(one, two):
     return float("inf") if found.isnan() else found.item()
 
 
-def steps(spec, world, model, optimizer, alone, numbers):
-    """The largest difference of losses and outputs over some steps."""
+def steps(spec, world, model, optimizer, alone, numbers, life):
+    """The largest difference of losses and outputs over some steps, and the optimizer at their end."""
     worst = 0.0
     own = told(world)[1]
     teacher = nn.Linear(3, 2).requires_grad_(False)
     for each in teacher.parameters():
         each.fill_(0.25)
-    both = (optimizer, alone.optimizer)
-    schedules = [torch.optim.lr_scheduler.StepLR(each, 1, 0.5) for each in both if spec["schedules"]]
+    schedules = {}
     for step in numbers:
-        for each in both:
-            each.zero_grad()
+        for each in (optimizer, alone.optimizer):
+            each.zero_grad(set_to_none=not spec["zeroes"])
+        life.dial(model, alone)
         for part in range(spec["accumulates"]):
             number = step * 2 + part
+            optimizer = life.reach(number, model, optimizer, alone)
+            for each in (optimizer, alone.optimizer):
+                if spec["schedules"] and each not in schedules:
+                    schedules[each] = torch.optim.lr_scheduler.StepLR(each, 1, 0.5)
             losses = train(model, *batch(spec, number, own), spec, teacher).outputs
             masks()
             expected = alone.accumulate(world, number, teacher)[own]
@@ -211,8 +222,8 @@ def steps(spec, world, model, optimizer, alone, numbers):
         clip(spec, model)
         optimizer.step()
         alone.update(world)
-        for schedule in schedules:
-            schedule.step()
+        for each in (optimizer, alone.optimizer) if schedules else ():
+            schedules[each].step()
         if spec["evaluates"]:
             for each in (model, *alone.replicas):
                 each.eval()
@@ -228,7 +239,7 @@ def steps(spec, world, model, optimizer, alone, numbers):
             worst = max(worst, distance(output, torch.cat(parts[own])))
             for each in (model, *alone.replicas):
                 each.train()
-    return worst
+    return worst, optimizer
 
 
 def masks():
@@ -260,27 +271,30 @@ def check(spec, folder):
     MASKS.drawn.clear()
     world = spec["world"]
     begin(world)
-    model, optimizer, plain = divided(spec, world, spec["seed"])
+    life = Life(spec, optimizer_of)
+    model, optimizer, plain = divided(spec, world, spec["seed"], life)
     count, own = told(world)
-    alone = Alone(spec, plain, count)
-    if spec["autocast"]:
-        return max(steps(spec, world, model, optimizer, alone, range(1)), compared(model, alone.replicas[own]))
-    worst = max(steps(spec, world, model, optimizer, alone, range(STEPS)), compared(model, alone.replicas[own]))
-    if spec["resumed"]:
+    alone = Alone(spec, life, plain, count)
+    worst, optimizer = steps(spec, world, model, optimizer, alone, range(1 if spec["autocast"] else STEPS), life)
+    worst = max(worst, compared(model, alone.replicas[own]))
+    if spec["resumed"] and not spec["autocast"]:
         place = os.path.join(folder, "checkpoint")
         smp.save_checkpoint(place, "all", partial=False, model=model, optimizer=optimizer)
         dist.barrier()  # replicas that write nothing don't wait
         kept = copy.deepcopy((alone.replicas[0].state_dict(), alone.optimizer.state_dict()))
-        world = spec["resumed"]
+        world, life = spec["resumed"], Life(spec, optimizer_of)
         MASKS.drawn.clear()
         begin(world)
-        model, optimizer, plain = divided(spec, world, spec["seed"] + 1)
-        plain.load_state_dict(kept[0])
-        smp.resume_from_checkpoint(place, "all", partial=False)
+        model, optimizer, plain = divided(spec, world, spec["seed"] + 1, life)
         count, own = told(world)
-        alone = Alone(spec, plain, count)
+        alone = Alone(spec, life, plain, count)
+        for moment in life.before(STEPS):
+            optimizer = life.reach(moment, model, optimizer, alone)
+        smp.resume_from_checkpoint(place, "all", partial=False)
+        for each in alone.replicas:
+            each.load_state_dict(kept[0])
         alone.optimizer.load_state_dict(kept[1])
-        again = steps(spec, world, model, optimizer, alone, range(STEPS, STEPS + 1))
+        again, _ = steps(spec, world, model, optimizer, alone, range(STEPS, STEPS + 1), life)
         worst = max(worst, again, compared(model, alone.replicas[own]))
     return worst
 
@@ -293,7 +307,7 @@ def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         for number, line in enumerate(file):
             try:
-                found.append(check(json.loads(line), f"{sys.argv[1]}.{number}"))
+                found.append(check({**OLD, **json.loads(line)}, f"{sys.argv[1]}.{number}"))
             except Exception as error:
                 found.append(f"{type(error).__name__}: {error}")
                 traceback.print_exc()

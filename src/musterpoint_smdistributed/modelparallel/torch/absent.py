@@ -136,7 +136,7 @@ class _Absent:
             if func._schema.is_mutable:
                 refuse(first, f"torch.{name} would change a copy of it here, or keep one")
             if torch.is_grad_enabled() and any(map(_REQUIRES_GRAD, absent)):
-                no_gradient(first)
+                below_autograd(first, f"torch.{name} would use its value in a scripted function, torch.func or C++")
         if fetch is None:
             out_of_reach(first, f"torch.{name}")
         get_value: Any = fetch
@@ -244,6 +244,11 @@ def no_gradient(tensor: Any) -> NoReturn:
     )
 
 
+def below_autograd(tensor: Any, what: str) -> NoReturn:
+    """Raises the error for a use through which no gradient gets to the owner."""
+    _raise(f"{said(tensor)}: {what}, and its gradient would be lost here. Give it a copy, such as tensor.clone()")
+
+
 def out_of_reach(tensor: Any, what: str) -> NoReturn:
     """Raises the error for a value that can't be had."""
     _raise(
@@ -327,9 +332,10 @@ def _forbid_gradient(tensor: Any) -> None:
 
 
 def _stays(tensor: torch.Tensor) -> NoReturn:
+    """A gradient has come, which is for the owner."""
     with moving():
         tensor.grad = None
-    no_gradient(tensor)
+    below_autograd(tensor, "an autograd.Function or a checkpoint with use_reentrant=True has got it as an argument")
 
 
 def is_absent(value: object) -> bool:

@@ -27,6 +27,7 @@ from . import (
     randomness,
     reducer,
     sharding,
+    structure,
     tensor_parallel,
 )
 from .distributed_parameters import division, reduction
@@ -242,13 +243,15 @@ class DistributedModel(nn.Module):
         self._recorded = recorded
         if self.sharding is not None:
             self.sharding.reshard()
-        if not self._structure.holds():
-            if self._server is not None:
-                self._structure.refuse(self.module)
-            if recorded:
-                self._take_in()
+        changes, replicas = self._structure.changes(self.module), state.group("dp")
+        if changes and self._server is not None:
+            structure.refuse(changes[0])
         if not recorded or self._reducer is None:
             return
+        if state.cfg.ddp and replicas.size > 1:
+            structure.agree(changes, self._structure.own, replicas)
+        if changes:
+            self._take_in()
         trained = self.sharding.parts if self.sharding is not None else self._structure.own
         passes.refuse_hooks({name: each for name, each in trained.items() if _has_part(each)})
         self._reducer.begin(
@@ -260,7 +263,7 @@ class DistributedModel(nn.Module):
     def _take_in(self) -> None:
         """What is new has rank 0's values on every rank, which all have the whole of it."""
         assert self._reducer is not None
-        added = self._structure.agree(self.module)
+        added = self._structure.added(self.module)
         if precision.half() is not None and added:
             raise SMPStepError(
                 f"{next(iter(added))} was added behind smp.DistributedModel, which has made the others "
@@ -348,7 +351,7 @@ class DistributedModel(nn.Module):
         """Has gradients of this rank's parameters averaged; ``keeps``: those that there are by a later step."""
         made: reducer.Reducers | reducer.ShardedGradients
         if self.sharding is None:
-            made = reducer.reducers(self._structure.own, self._bucket_bytes, self._overlap, keeps)
+            made = reducer.reducers(self._structure.own.values(), self._bucket_bytes, self._overlap, keeps)
         else:
             made = reducer.ShardedGradients(self.sharding, state.group("dp"), state.cfg.sdp_reduce_bucket_size, keeps)
         if self._comm_hook is not None:

@@ -9,7 +9,7 @@ in none follows. So the guess costs at most time.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -17,9 +17,7 @@ from torch import nn
 from torch._utils import _flatten_dense_tensors, _take_tensors, _unflatten_dense_tensors
 
 from ..backend.exceptions import SMPUnsupportedError
-from . import agreement, log
 from .distributed_parameters import reduction
-from .errors import SMPStepError
 from .sharding import Sharding, here
 from .state import Group, state
 from .topology import Kind
@@ -82,9 +80,8 @@ class Bucket:
 class Gradients:
     """The gradients of parameters over several steps; those from before a step are kept aside while it runs."""
 
-    def __init__(self, parameters: Mapping[str, nn.Parameter], keeps: bool = False) -> None:
-        self._names = list(parameters)
-        self._parameters = list(parameters.values())
+    def __init__(self, parameters: Iterable[nn.Parameter], keeps: bool = False) -> None:
+        self._parameters = list(parameters)
         self._before: dict[nn.Parameter, torch.Tensor] = {}
         """Averaged already."""
         self._kept: dict[nn.Parameter, torch.Tensor] = {}
@@ -109,30 +106,6 @@ class Gradients:
         for parameter, gradient in (self._kept if self.keeps else self._before).items():
             parameter.grad = gradient
 
-    def _trained(self, group: Group | None) -> list[nn.Parameter]:
-        """The parameters that want gradients now.
-        Raises SMPStepError: ranks of the group have others."""
-        wanted = [parameter.requires_grad for parameter in self._parameters]
-        if group is not None:
-            told = agreement.digest([name for name, wants in zip(self._names, wanted) if wants])
-            with log.waiting("a step's begin, where ranks compare which parameters want gradients"):
-                said = agreement.told_by_all([told], group.ranks, group.process_group)
-            others = [rank for rank, each in said.items() if each != [told]]
-            if others:
-                raise SMPStepError(_others_train(self._names, wanted, group, others))
-        return [parameter for parameter, wants in zip(self._parameters, wanted) if wants]
-
-
-def _others_train(names: Sequence[str], wanted: Sequence[bool], group: Group, others: Sequence[int]) -> str:
-    own = {name for name, wants in zip(names, wanted) if wants}
-    found: list[Any] = [None] * group.size
-    dist.all_gather_object(found, own, group=group.process_group)
-    different = sorted(set.union(*found) - set.intersection(*found))
-    return (
-        f"parameter {different[0] if different else names} wants gradients (requires_grad) on some of the ranks "
-        f"{list(group.ranks)} only, whose gradients are averaged: switch it on all ranks alike"
-    )
-
 
 class Buckets:
     """Those of the parameters that want gradients, for as long as the same ones do.
@@ -155,7 +128,7 @@ class Reducer(Gradients):
 
     def __init__(
         self,
-        parameters: Mapping[str, nn.Parameter],
+        parameters: Iterable[nn.Parameter],
         group: Group | None,
         bucket_bytes: int = 25 * MIB,
         overlap: bool = True,
@@ -187,7 +160,7 @@ class Reducer(Gradients):
         self._counts, self._late, self._next = {}, set(), 0
         if not self._sending:
             return
-        trained = self._trained(self._group)
+        trained = [parameter for parameter in self._parameters if parameter.requires_grad]
         key = tuple(map(id, trained))
         self._now = self._by_trained.setdefault(key, Buckets(trained, self._bucket_bytes))
         for bucket in self._now.buckets:
@@ -324,13 +297,13 @@ class Reducers:
             part.end()
 
 
-def reducers(parameters: Mapping[str, nn.Parameter], bucket_bytes: int, overlap: bool, keeps: bool = False) -> Reducers:
+def reducers(parameters: Iterable[nn.Parameter], bucket_bytes: int, overlap: bool, keeps: bool = False) -> Reducers:
     """For this rank's parameters, by how the configuration and tensor parallelism have their gradients averaged."""
-    by_kind: dict[Kind, dict[str, nn.Parameter]] = {"dp": {}}
+    by_kind: dict[Kind, list[nn.Parameter]] = {"dp": []}
     factors: dict[nn.Parameter, float] = {}
-    for name, parameter in parameters.items():
+    for parameter in parameters:
         found = reduction(parameter)
-        by_kind.setdefault(found.kind, {})[name] = parameter
+        by_kind.setdefault(found.kind, []).append(parameter)
         factors[parameter] = found.factor
     parts = []
     for kind, each in by_kind.items():
@@ -368,10 +341,10 @@ class ShardedGradients(Gradients):
     """Does for shards what :class:`Reducer` does for whole parameters, and has one for those that are whole."""
 
     def __init__(self, shards: Sharding, world: Group, bucket: int, keeps: bool = False) -> None:
-        super().__init__(shards.parts, keeps)
+        super().__init__(shards.parts.values(), keeps)
         self._sharding, self._world, self._bucket = shards, world, bucket
         self._parts = shards.parts
-        self._whole = Reducer(shards.whole, world, overlap=False, keeps=keeps)
+        self._whole = Reducer(shards.whole.values(), world, overlap=False, keeps=keeps)
         self._copies = shards.mesh["replicate"]
 
     def register_comm_hook(self, hook_state: Any, hook: Any) -> None:
@@ -382,7 +355,6 @@ class ShardedGradients(Gradients):
 
     def begin(self, scale: float, sending: bool) -> None:
         super().begin(scale, sending)
-        self._trained(self._world)
         self._whole.begin(scale, sending)
         self._sharding.used.clear()
 

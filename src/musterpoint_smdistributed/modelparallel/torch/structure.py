@@ -6,15 +6,18 @@ begin, which takes about a microsecond a module.
 
 from __future__ import annotations
 
+import itertools
 import operator
-from typing import Any, Callable, Mapping, NoReturn
+from typing import Any, Callable, Mapping, NoReturn, Sequence
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
-from . import communication, log
+from . import agreement, log
 from .effects import vars_of
 from .errors import SMPStepError
+from .state import Group
 
 
 class Structure:
@@ -36,41 +39,12 @@ class Structure:
         self._buffers = list(model.buffers())
         self._held = [(each, *_held(each)) for each in {id(each): each for each in self.modules.values()}.values()]
 
-    def holds(self) -> bool:
-        """Whether every module has the same modules and parameters still."""
-        return all(
+    def changes(self, model: nn.Module) -> list[str]:
+        """What is new, gone or another one since, by its name; modules before what is in them."""
+        if all(
             _same(before, now) for module, *held in self._held for before, now in zip(held, _held(module), strict=True)
-        )
-
-    def refuse(self, model: nn.Module) -> NoReturn:
-        """Raises the error for a model that is divided over several ranks."""
-        raise SMPStepError(
-            f"{self._changes(model)[0]} was added, replaced or taken away behind the division of the model over the "
-            "ranks of the pipeline, each of which has a part. Do it before the first step; behind it save the model by "
-            "smp.save_checkpoint(partial=False), and begin again with the other one"
-        )
-
-    def agree(self, model: nn.Module) -> dict[str, torch.Tensor]:
-        """The parameters and buffers that are new, on all ranks alike.
-        Raises SMPStepError: ranks have made different changes."""
-        own = self._changes(model)
-        known = {id(each) for each in (*self.parameters.values(), *self._buffers)}
-        now = (*model.named_parameters(), *model.named_buffers())
-        added = {name: each for name, each in now if id(each) not in known}
-        with log.waiting(f"a step, before which {own[0]} was added, replaced or taken away"):
-            said = communication.allgather(
-                (own, [(name, tuple(each.shape)) for name, each in added.items()]), communication.WORLD
-            )
-        others = [rank for rank, each in enumerate(said) if each != said[0]]
-        if others:
-            raise SMPStepError(
-                f"{own[0]} was added, replaced or taken away, and ranks {others} have made other changes than rank 0: "
-                "change the model on all ranks alike"
-            )
-        return added
-
-    def _changes(self, model: nn.Module) -> list[str]:
-        """What is new, gone or another one, by its name; modules before what is in them."""
+        ):
+            return []
         now = Structure(model, lambda name: False)
         kinds = (("module", self.modules, now.modules), ("parameter", self.parameters, now.parameters))
         return [
@@ -79,6 +53,40 @@ class Structure:
             for name in {**before, **after}
             if before.get(name) is not after.get(name)
         ]
+
+    def added(self, model: nn.Module) -> dict[str, torch.Tensor]:
+        """The parameters and buffers that are new."""
+        known = {id(each) for each in (*self.parameters.values(), *self._buffers)}
+        now = (*model.named_parameters(), *model.named_buffers())
+        return {name: each for name, each in now if id(each) not in known}
+
+
+def refuse(change: str) -> NoReturn:
+    """Raises the error for a change of a model that is divided over several ranks."""
+    raise SMPStepError(
+        f"{change} was added, replaced or taken away behind the division of the model over the ranks of the pipeline, "
+        "each of which has a part. Do it before the first step; behind it save the model by "
+        "smp.save_checkpoint(partial=False), and begin again with the other one"
+    )
+
+
+def agree(changes: Sequence[str], parameters: Mapping[str, nn.Parameter], group: Group) -> None:
+    """Compares what the script has changed, and which of its parameters want gradients, over the group.
+    Raises SMPStepError: ranks differ."""
+    own = [*changes, *(f"requires_grad of parameter {name}" for name, each in parameters.items() if each.requires_grad)]
+    told = [agreement.digest(own)]
+    with log.waiting("a step's begin, where ranks compare what the script has made of the model"):
+        said = agreement.told_by_all(told, group.ranks, group.process_group)
+        if all(each == told for each in said.values()):
+            return
+        found: list[Any] = [None] * group.size
+        dist.all_gather_object(found, own, group=group.process_group)
+    differs = next(each for each in itertools.chain(*found) if not all(each in other for other in found))
+    ranks = [rank for rank, other in zip(group.ranks, found) if differs in other]
+    raise SMPStepError(
+        f"{differs} was set or changed on ranks {ranks} of {list(group.ranks)} only, whose gradients are averaged: "
+        "change the model on all ranks alike"
+    )
 
 
 def _held(module: nn.Module) -> tuple[list[Any], list[Any]]:
@@ -102,6 +110,6 @@ def compare(parameters: Mapping[str, nn.Parameter], there: bytes, own_rank: int,
     for name, own, other in zip(parameters, wanting(parameters), there, strict=True):
         if own != other:
             raise SMPStepError(
-                f"requires_grad of parameter {name} has another value on ranks [{own_rank}] than on rank {leader} of the "
-                "pipeline: switch it on all ranks alike, outside of steps"
+                f"requires_grad of parameter {name} has another value on ranks [{own_rank}] than on rank {leader} of "
+                "the pipeline: switch it on all ranks alike, outside of steps"
             )

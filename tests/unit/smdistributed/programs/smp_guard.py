@@ -107,7 +107,9 @@ def train(model, x):
 def attempt(call):
     """What is said to it: nothing, refused or compared."""
     text = error_of(call)
-    return "compared" if "has another value on ranks" in text else "refused" if "rank 1" in text else text
+    if "has another value on ranks" in text:
+        return "compared"
+    return "refused" if "rank 1" in text or "behind the division" in text else text
 
 
 def both(value):

@@ -1,0 +1,39 @@
+"""What scripts do to a divided model between steps: exact in double precision, or refused by name, in each world."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import RunRanks
+
+pytestmark = pytest.mark.torch
+
+IN_PARTS = ("head", "parameter", "module", "identity")
+REFUSED = {
+    **{f"{change}, parts": "behind the division of the model over the ranks" for change in IN_PARTS},
+    "hook, shards": "parameter last.weight has a hook, which would get this rank's part of the gradient only",
+    "hook_of_tensor, shards": "parameter last.weight has a hook",
+    "hook_of_part, shards": "parameter there.weight has a hook",
+    "hook_of_part, tensors": "parameter there.weight has a hook",
+    "on_one_rank, parts": "requires_grad of parameter there.weight has another value on ranks [1] than on rank 0",
+    "other_heads, parts": "module last was added, replaced or taken away",
+    **{
+        f"{change}, {world}": f"{what} was set or changed on ranks [{rank}] of [0, 1] only"
+        for change, what, rank in (
+            ("on_one_rank", "requires_grad of parameter there.weight", 1),
+            ("other_heads", "module last", 0),
+        )
+        for world in ("replicas", "shared state", "tensors", "shards")
+    },
+}
+"""By the change and the world."""
+
+
+def test_parameters_have_a_life_after_the_division(run_ranks: RunRanks) -> None:
+    first, _ = run_ranks("smp_lives.py", 2)
+    assert len(first["said"]) == 70
+    for name, said in first["said"].items():
+        if name in REFUSED:
+            assert REFUSED[name] in str(said), (name, said)
+        else:
+            assert isinstance(said, float) and said <= 1e-12, (name, said)

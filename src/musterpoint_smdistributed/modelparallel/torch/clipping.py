@@ -61,7 +61,12 @@ def install() -> None:
 
 
 def _grouped(original: Any, tensors: Any, *args: Any) -> Any:
-    """Torch's own, which wants one tensor at least, where a rank has none of the divided model's gradients."""
+    """Torch's own, which wants one tensor at least, where a rank has none of the divided model's gradients; shards and
+    whole gradients are groups of their own."""
+    kinds = {kind: [each for each in tensors[0] if isinstance(each, DTensor) is kind] for kind in (True, False)}
+    if all(kinds.values()):
+        both = {kind: original([each, *tensors[1:]], *args) for kind, each in kinds.items()}
+        return {(place, (of, kind)): each for kind, found in both.items() for (place, of), each in found.items()}
     return original(tensors, *args) if tensors[0] or not _of_the_model([]) else {}
 
 

@@ -120,6 +120,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         in_shards = state.model.sharding if state.model is not None else None
         if in_shards is not None:
             in_shards.reshard()
+            in_shards.adopt(self.optimizer)  # a group that was added may have what the parts were made of
         limit = state.cfg.sdp_gradient_clipping if in_shards is not None else 0
         if leaves is None or not is_divided():
             if limit:

@@ -76,6 +76,11 @@ def has_any(parameter: nn.Parameter) -> bool:
     return not all(map(_is_ours, hooks))
 
 
+def follows(parameter: nn.Parameter) -> bool:
+    """Whether a hook of the script's follows when autograd has added to its gradient."""
+    return not all(map(_is_ours, _values(parameter._post_accumulate_grad_hooks)))
+
+
 def refuse_hooks(parameters: Mapping[str, nn.Parameter]) -> None:
     """Raises SMPStepError where a hook would get a part of a gradient."""
     for name, each in parameters.items():
@@ -163,7 +168,7 @@ def install() -> None:
             raise SMPStepError(second_time(", ".join(dict.fromkeys(task.passed)))) from error
         finally:
             if task is not None and not kwargs.get("retain_graph", args[1] if len(args) > 1 else False):
-                task.since = sequence()
+                task.since = max(task.since, sequence())
             _local.some, _local.number = before, within_it
             if asks and task is not None:
                 _asking.remove(task.microbatch)

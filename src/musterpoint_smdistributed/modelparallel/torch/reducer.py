@@ -18,6 +18,7 @@ from torch._utils import _flatten_dense_tensors, _take_tensors, _unflatten_dense
 
 from ..backend.exceptions import SMPUnsupportedError
 from .distributed_parameters import reduction
+from .passes import follows
 from .sharding import Sharding, here
 from .state import Group, state
 from .topology import Kind
@@ -82,6 +83,7 @@ class Gradients:
 
     def __init__(self, parameters: Iterable[nn.Parameter], keeps: bool = False) -> None:
         self._parameters = list(parameters)
+        self._found: dict[nn.Parameter, torch.Tensor] = {}
         self._before: dict[nn.Parameter, torch.Tensor] = {}
         """Averaged already."""
         self._kept: dict[nn.Parameter, torch.Tensor] = {}
@@ -94,17 +96,22 @@ class Gradients:
         """A step begins, whose gradients are averaged at its end if ``sending``, else by a later one that does."""
         self._scale, self._sending = scale, sending
         found = {parameter: parameter.grad for parameter in self._parameters if parameter.grad is not None}
-        if self.keeps:
-            self._kept = found
-        else:
-            self._before, self._kept = found, {}
+        self._found = found
+        # a hook of the script behind the sum sees all of it, so that this can't be kept aside
+        within = {parameter: found[parameter] / self._scale_of(parameter) for parameter in found if follows(parameter)}
+        aside = {parameter: gradient for parameter, gradient in found.items() if parameter not in within}
+        self._before, self._kept = ({}, aside) if self.keeps else (aside, {})
         for parameter in self._parameters:
-            parameter.grad = None
+            parameter.grad = within.get(parameter)
 
     def cancel(self) -> None:
         """There was no backward pass: the gradients are as they were."""
-        for parameter, gradient in (self._kept if self.keeps else self._before).items():
+        for parameter, gradient in self._found.items():
             parameter.grad = gradient
+
+    def _scale_of(self, parameter: nn.Parameter) -> float:
+        """What its gradient is multiplied by when the step is over."""
+        return self._scale
 
 
 class Buckets:
@@ -197,6 +204,7 @@ class Reducer(Gradients):
             _add(self._kept)
         if not self.keeps:
             _add(self._before)
+        self._found, self._before = {}, {}
 
     def _scale_of(self, parameter: nn.Parameter) -> float:
         return self._scale * self._factors.get(parameter, 1.0)
@@ -382,6 +390,7 @@ class ShardedGradients(Gradients):
         if self._sending:
             self._average([here(part.grad) for part in self._parts.values() if part.grad is not None])
             _add(self._before)
+        self._found, self._before = {}, {}
 
     def _used(self) -> set[str]:
         """The parameters that any rank has a gradient for; the same on all."""

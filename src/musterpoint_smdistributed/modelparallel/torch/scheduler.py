@@ -91,10 +91,10 @@ _leaf = torch.zeros((), requires_grad=True)
 
 
 def sequence() -> int:
-    """The number that autograd gives its next node in this thread; those of one thread rise."""
+    """The number that autograd gives its next node in this thread; those of one thread rise. 0: in a transform."""
     with torch.enable_grad():
         node: Any = _leaf.view(()).grad_fn
-    return int(node._sequence_nr())
+    return 0 if node is None else int(node._sequence_nr())
 
 
 def current() -> Task | None:

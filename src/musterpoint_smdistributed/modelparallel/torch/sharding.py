@@ -119,6 +119,7 @@ class Sharding:
             try:
                 yield
                 self.order.end()
+                self._compare_switches()
             except RuntimeError as error:
                 if _FREED not in str(error) and _UNUSED not in str(error):
                     raise
@@ -152,6 +153,16 @@ class Sharding:
         for old in [each for each in optimizer.state if each in self._replaced]:
             new, values = self._replaced[old], optimizer.state.pop(old)
             optimizer.state[new] = {name: part_of(value, new) for name, value in values.items()}
+
+    def _compare_switches(self) -> None:
+        """Raises SMPStepError where only what is gathered has been told to want a gradient, or none."""
+        for name, each in self._module.named_parameters():
+            part = self.parts.get(name, each)
+            if each.requires_grad != part.requires_grad:
+                raise SMPStepError(
+                    f"requires_grad of parameter {name} was switched in a step, while it was gathered from its parts "
+                    "(sharded_data_parallel_degree): switch it between steps"
+                )
 
     def take_in(self, added: Mapping[str, torch.Tensor]) -> None:
         """The model has other parameters since; those that were added are whole on every rank."""

@@ -68,6 +68,10 @@ KINDS = {
         lambda block: plain(block.linear.weight.T.float().detach()),
         lambda block: block.linear.weight.data[0].zero_(),
     ),
+    "parameters and buffers where torch asks no Python function": (
+        lambda block: plain(torch.tensor(block.seen)),
+        lambda block: torch.zeros(0, dtype=block.seen.dtype).set_(block.seen),
+    ),
     "buffers": (lambda block: plain(block.seen + 0), lambda block: block.seen.add_(1)),
     "`requires_grad`": (
         lambda block: block.linear.weight.requires_grad,

@@ -119,13 +119,13 @@ def drawn(seed: int, count: int) -> list[dict[str, Any]]:
     return sorted((model(random.Random(f"{seed} {number}")) for number in range(count)), key=lambda each: each["ranks"])
 
 
-def five(has: Callable[[dict[str, Any]], Any], seed: int) -> list[dict[str, Any]]:
-    """Models that have something, each divided in another way; by their numbers of ranks."""
+def five(life: str, seed: int) -> list[dict[str, Any]]:
+    """Models that have this of LIVES alone, each divided in another way; by their numbers of ranks."""
     found: dict[tuple[bool, ...], dict[str, Any]] = {}
     for number in itertools.count():
         made = model(random.Random(f"{seed} {number}"))
         degrees = [made["world"].get(each, 1) for each in (PARTS, TENSORS, SHARDS)]
-        if has(made):
+        if [name for name, has in LIVES.items() if has(made)] == [life]:
             found.setdefault((*(each > 1 for each in degrees), math.prod(degrees) < made["ranks"]), made)
         if len(found) >= 5:
             break

@@ -74,8 +74,9 @@ REFUSALS = (
         ("split", *ASKING),
     ),
     Refusal(BEHIND, "", life="replaces"),
-    Refusal(BEHIND, SHARDS, life="hooks of parameters"),
-    Refusal(BEHIND, TENSORS, life="hooks of parameters"),
+    Refusal("has a hook, which would get", SHARDS, life="hooks of parameters"),
+    Refusal("has a hook, which would get", TENSORS, life="hooks of parameters"),
+    Refusal("its hook makes something else of parts", PARTS, life="hooks of parameters"),
 )
 """Every other model trains as in one process."""
 LIVES: dict[str, Callable[[dict[str, Any]], Any]] = {

@@ -1,4 +1,4 @@
-"""What scripts do to a divided model between steps: exact in double precision, or refused by name, in each world."""
+"""Changes of a divided model between steps: exact in double precision, or refused by name."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ class AbsentBuffer(_Absent, torch.Tensor):  # type: ignore[misc]
 _REQUIRES_GRAD = operator.attrgetter("requires_grad")
 _PLACE = "_smp_device"
 _REPLACING = frozenset({"data", "_has_compatible_shallow_copy_type"})
-"""How models are converted: there are no values to be replaced, but the type and the device are others then."""
+"""Functions that convert models: there are no values to replace, but another type or device."""
 _DEVICE = torch.ops.prim.device.default
 _WITHOUT_GRADIENT = frozenset({"_local_scalar_dense", "detach", "item", "is_nonzero", "equal"})
 """Kernels through which no gradient goes."""

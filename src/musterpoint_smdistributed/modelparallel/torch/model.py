@@ -261,7 +261,7 @@ class DistributedModel(nn.Module):
             model_state.share_buffers(self._own_buffers().values())
 
     def _take_in(self) -> None:
-        """What is new has rank 0's values on every rank, which all have the whole of it."""
+        """Gives what is new rank 0's values on every rank, which all have the whole of it."""
         assert self._reducer is not None
         added = self._structure.added(self.module)
         if precision.half() is not None and added:
@@ -604,7 +604,7 @@ def _without_delayed(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
 
 
 def _has_part(parameter: torch.Tensor) -> bool:
-    """Whether this rank has a part of it, and others have the rest."""
+    """Tells whether this rank has a part of it, and others have the rest."""
     return sharding.here(parameter) is not parameter or division(parameter) is not None
 
 

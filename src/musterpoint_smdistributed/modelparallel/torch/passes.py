@@ -71,13 +71,13 @@ class ParameterHooks:
 
 
 def has_any(parameter: nn.Parameter) -> bool:
-    """Whether it has a hook of the script's, of either kind."""
+    """Tells whether it has a hook of the script's, of either kind."""
     hooks = (*_values(parameter._backward_hooks), *_values(parameter._post_accumulate_grad_hooks))
     return not all(map(_is_ours, hooks))
 
 
 def follows(parameter: nn.Parameter) -> bool:
-    """Whether a hook of the script's follows when autograd has added to its gradient."""
+    """Tells whether a hook of the script's runs behind the sum of its gradient."""
     return not all(map(_is_ours, _values(parameter._post_accumulate_grad_hooks)))
 
 

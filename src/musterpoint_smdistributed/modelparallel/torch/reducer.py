@@ -89,7 +89,7 @@ class Gradients:
         self._kept: dict[nn.Parameter, torch.Tensor] = {}
         """To be averaged by this step or a later one."""
         self.keeps = keeps
-        """Whether those that the parameters have are to be averaged by a later step."""
+        """A later step is to average those that the parameters have."""
         self._scale, self._sending = 1.0, False
 
     def begin(self, scale: float, sending: bool) -> None:
@@ -100,7 +100,10 @@ class Gradients:
         # a hook of the script behind the sum sees all of it, so that this can't be kept aside
         within = {parameter: found[parameter] / self._scale_of(parameter) for parameter in found if follows(parameter)}
         aside = {parameter: gradient for parameter, gradient in found.items() if parameter not in within}
-        self._before, self._kept = ({}, aside) if self.keeps else (aside, {})
+        if self.keeps:
+            self._kept = aside
+        else:
+            self._before, self._kept = aside, {}
         for parameter in self._parameters:
             parameter.grad = within.get(parameter)
 
@@ -110,12 +113,12 @@ class Gradients:
             parameter.grad = gradient
 
     def _scale_of(self, parameter: nn.Parameter) -> float:
-        """What its gradient is multiplied by when the step is over."""
+        """The factor of its gradient when the step is over."""
         return self._scale
 
 
 class Buckets:
-    """Those of the parameters that want gradients, for as long as the same ones do.
+    """Buckets of the parameters that want gradients, for as long as the same ones do.
 
     expected: how many gradients each got in the last step; empty: there was none.
     """
@@ -202,9 +205,10 @@ class Reducer(Gradients):
                 if parameter.grad is not None:
                     parameter.grad.mul_(self._scale_of(parameter))
             _add(self._kept)
+        self._found = {}
         if not self.keeps:
             _add(self._before)
-        self._found, self._before = {}, {}
+            self._before = {}
 
     def _scale_of(self, parameter: nn.Parameter) -> float:
         return self._scale * self._factors.get(parameter, 1.0)
@@ -390,7 +394,8 @@ class ShardedGradients(Gradients):
         if self._sending:
             self._average([here(part.grad) for part in self._parts.values() if part.grad is not None])
             _add(self._before)
-        self._found, self._before = {}, {}
+            self._before = {}
+        self._found = {}
 
     def _used(self) -> set[str]:
         """The parameters that any rank has a gradient for; the same on all."""

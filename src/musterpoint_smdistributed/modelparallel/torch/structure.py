@@ -21,7 +21,7 @@ from .state import Group
 
 
 class Structure:
-    """What a model has, by all of its names.
+    """A model's modules and parameters, by all of their names.
 
     modules, parameters: by their qualified names.
     own: the parameters that this rank has, each by one name.
@@ -40,7 +40,7 @@ class Structure:
         self._held = [(each, *_held(each)) for each in {id(each): each for each in self.modules.values()}.values()]
 
     def changes(self, model: nn.Module) -> list[str]:
-        """What is new, gone or another one since, by its name; modules before what is in them."""
+        """Names the modules and parameters that are new, gone or other ones since."""
         if all(
             _same(before, now) for module, *held in self._held for before, now in zip(held, _held(module), strict=True)
         ):

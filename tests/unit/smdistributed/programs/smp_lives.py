@@ -1,4 +1,4 @@
-"""What a script does to a divided model between steps: to gradients, heads, parameters, groups and hooks."""
+"""Changes of a divided model between steps: of gradients, heads, parameters, groups and hooks."""
 
 import copy
 
@@ -157,7 +157,7 @@ def accumulate(net, step, replicas):
 
 
 def tried(change, prepare, world):
-    """How far weights are from those of one process, or the error's words."""
+    """The distance of weights from those of one process, or the error's words."""
     begin(world)
     torch.manual_seed(5)
     net = Net()

@@ -387,8 +387,12 @@ class DistributedModel(nn.Module):
         return ((name, each) for name, each in _tensors(self.module) if not self._is_own(name))
 
     def _holder(self, key: str) -> int:
-        """The rank of the pipeline that has a parameter, a buffer, or other state of a module."""
-        return self._owner[key.rpartition(".")[0]]
+        """The rank of the pipeline that has a parameter, a buffer, or other state of a module; of a new one, that of the
+        module it is in."""
+        name = key.rpartition(".")[0]
+        while name not in self._owner:
+            name = name.rpartition(".")[0]
+        return self._owner[name]
 
     # ---- this rank's part
 
@@ -417,7 +421,7 @@ class DistributedModel(nn.Module):
         return (
             (f"{prefix}.{name}" if prefix and name else prefix or name, module)
             for name, module in self.module.named_modules()
-            if self._owner[name] == rank
+            if self._holder(f"{name}.") == rank
         )
 
     def has_elsewhere(self, parameter: torch.Tensor) -> bool:
@@ -524,7 +528,7 @@ class DistributedModel(nn.Module):
             missing, unexpected = self.module.load_state_dict(self.sharding.parts_of(state_dict), strict)
         else:
             rank = state.group("pp").rank
-            missing, unexpected = load_local(self.module, state_dict, self._holder, rank, self._owner, strict)
+            missing, unexpected = load_local(self.module, state_dict, self._holder, rank, strict)
         if state.optimizer is not None:
             state.optimizer.values_changed()
         return nn.modules.module._IncompatibleKeys(missing, unexpected)

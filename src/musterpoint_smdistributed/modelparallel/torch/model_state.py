@@ -96,7 +96,7 @@ def with_tied(module: nn.Module, values: Mapping[str, Any]) -> Mapping[str, Any]
 
 
 def load_local(
-    module: nn.Module, values: Mapping[str, Any], holder: Holder, rank: int, owner: Mapping[str, int], strict: bool
+    module: nn.Module, values: Mapping[str, Any], holder: Holder, rank: int, strict: bool
 ) -> tuple[list[str], list[str]]:
     """Loads this rank's part out of a full or a partial state dict, as ``Module.load_state_dict`` does.
 
@@ -116,8 +116,8 @@ def load_local(
         errors.append("Missing key(s) in state_dict: " + ", ".join(f'"{key}"' for key in missing) + ".")
     if not errors:
         for name, inner in module.named_modules():
-            if owner[name] == rank:
-                prefix = f"{name}." if name else ""
+            prefix = f"{name}." if name else ""
+            if holder(prefix) == rank:
                 # torch's own way for one module without its children: its hooks, its versions, its extra state
                 inner._load_from_state_dict(given, prefix, metadata.get(name, {}), False, [], [], errors)
     if errors:

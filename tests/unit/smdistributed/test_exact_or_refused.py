@@ -49,6 +49,11 @@ TABLES = {
         "a second time": "Trying to backward through the graph a second time",
         "elsewhere": "parameter block.0.weight is on rank 1 of the pipeline",
     }, worlds=3),
+    "smp_hooks.py": Table(20, {
+        "by a module that isn't seen to refer to it": "module blocks.0.norm has hooks, which run on the rank that runs",
+        "in a step for the first time late": "module blocks.1.norm has hooks, for the first time, while other",
+        "captured in a part for the first time there": "module there.blocks.0: a forward pass has registered hooks",
+    }),
     "smp_parameter_hooks.py": Table(8, {
         "bounded, in parts": IN_PARTS,
         "bounded behind the sum, in parts": IN_PARTS,
@@ -56,7 +61,7 @@ TABLES = {
         "bounded behind the sum, in shards": IN_SHARDS,
     }),
     "smp_replaced.py": Table(13, {
-        "functional_call for the first time late": "(torch.func.functional_call), for the first time and while other",
+        "functional_call for the first time late": "(torch.func.functional_call), for the first time, while other",
         "a loss that is left for the first time late": "attribute there.aux of a module that rank 1 has, on rank 1: it",
         "a sparse argument": "an argument of module there has a tensor of layout sparse_csr, which can't be sent",
         "sparse gradients in shards": "module there has sparse gradients (sparse=True), which torch doesn't clip",

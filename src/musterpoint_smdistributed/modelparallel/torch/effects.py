@@ -12,7 +12,7 @@ import functools
 import operator
 import random
 import types
-from typing import Any, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence, cast
+from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence, cast
 
 import torch
 from torch import nn
@@ -20,6 +20,7 @@ from torch.utils import _pytree
 
 from . import absent
 from .errors import SMPStepError
+from .replaced import _OF_WEIGHTS
 
 VALUES = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 _FIXED = (*VALUES, torch.Tensor, nn.Module, type, enum.Enum, types.ModuleType, types.FunctionType,
@@ -28,7 +29,10 @@ _IN_SETS = (*VALUES, tuple, torch.Tensor)
 _FOREIGN = frozenset({"torch", "logging", "threading", "_thread", "io", "_io", "socket", "weakref", "functools"})
 """Packages whose objects a forward pass doesn't change."""
 _DEEPEST = 8
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+"""Where a module has its hooks; those of all modules are in torch's own module, with ``_global`` before."""
+_OF_HOOKS = ("_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs")
+"""Where torch notes how hooks are called."""
 OF_TORCH = frozenset(vars(nn.Module())) - {"_parameters", "_buffers", "_modules"} | {
     "forward", "_parameters", "_buffers", "_modules", "_compiled_call_impl", "parametrizations",
 }  # fmt: skip
@@ -281,6 +285,50 @@ def vars_of(module: nn.Module) -> dict[str, Any]:
     return found
 
 
+def hooks(module: nn.Module) -> list[Any]:
+    """The hooks that a call of a module runs, but for those that compute its weights."""
+    found = [each for table in tables_of_hooks([module]) for each in table.values()]
+    return [each for each in found if type(each).__module__ not in _OF_WEIGHTS]
+
+
+def tables_of_hooks(modules: Iterable[nn.Module], names: Sequence[str] = _HOOKS) -> list[dict[int, Any]]:
+    """Where hooks of these modules are kept, and those of all modules."""
+    found = [vars(nn.modules.module).get(f"_global{name}") for name in names]
+    found += [held.get(name) for held in map(vars_of, modules) for name in names]
+    return [each for each in found if each is not None]
+
+
+def without_hooks(modules: Mapping[str, nn.Module], refused: Iterable[str]) -> Callable[[], None]:
+    """Takes hooks of modules away, and gives what puts them back. Meanwhile calls of ``refused`` are errors."""
+
+    def refuse(name: str, *_: Any) -> None:
+        raise SMPStepError(
+            f"module {name} has hooks, which run on the rank that runs the step function, and is called on another one "
+            "of the pipeline, by a module that isn't seen to refer to it: have it in an attribute there"
+        )
+
+    tables = [(each, dict(each)) for each in tables_of_hooks(modules.values())]
+    for table, was in tables:
+        table.clear()
+        table.update((key, each) for key, each in was.items() if type(each).__module__ in _OF_WEIGHTS)
+    handles = [modules[name].register_forward_pre_hook(functools.partial(refuse, name)) for name in refused]
+
+    def put_back() -> None:
+        for each in handles:
+            each.remove()
+        left = next((name for name, each in modules.items() if hooks(each)), None)
+        for table, was in tables:
+            table.clear()
+            table.update(was)
+        if left is not None:
+            raise SMPStepError(
+                f"module {left}: a forward pass has registered hooks there, on a rank of the pipeline that doesn't run "
+                "the step function: do so outside of steps, or in the first step (outputs that transformers captures)"
+            )
+
+    return put_back
+
+
 class Look:
     """Objects and modules as they are before a call.
 
@@ -350,8 +398,7 @@ class Copies(Look):
 
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:
         super().__init__(modules, (), ways_to(modules))
-        hooks = [held[key] for _, held, _ in self._held for key in _HOOKS if held.get(key)]
-        self._hooks = [(each, dict(each)) for each in hooks]
+        self._hooks = [(each, dict(each)) for each in tables_of_hooks(modules.values(), _HOOKS + _OF_HOOKS)]
         values = [value for _, held, _ in self._held for _, value in plain(held)]
         values += [each for _, _, inside in self._ways for _, each in elements(inside)]
         self._tensors = [

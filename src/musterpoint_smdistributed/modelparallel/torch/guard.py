@@ -166,7 +166,7 @@ class Guard:
     @property
     def one_by_one(self) -> bool:
         """Whether one microbatch runs after the other."""
-        return self._learning or bool(self._serial)
+        return self._learning or bool(self._serial or self._together)
 
     def ran(self, microbatch: int) -> None:
         """A piece of work has run on this rank, or stopped to wait."""
@@ -241,15 +241,11 @@ class Guard:
             if self._microbatches > 1:
                 log.say(f"one microbatch runs after the other, since {reason}")
 
-    def run_one_by_one(self, tensor: str) -> None:
-        """A parameter or buffer has another tensor in its place for one call; microbatches would see each other's."""
-        if not self.one_by_one and self._microbatches > 1:
-            raise SMPStepError(
-                f"{tensor} has another tensor in its place (torch.func.functional_call), for the first time and while "
-                'other microbatches are under way, which would see it: set "active_microbatches": 1 or '
-                f'"microbatches": 1, or do it in the first {LEARNING} steps of this step function as well'
-            )
-        self._together = f"{tensor} has another tensor in its place for single calls (torch.func.functional_call)"
+    def run_one_by_one(self, why: str, begun: bool = True) -> None:
+        """Microbatches would see each other's state, for this reason; ``begun``: while they are under way."""
+        if begun and not self.one_by_one and self._microbatches > 1:
+            raise SMPStepError(f"{why}, {_LATE}")
+        self._together = why
 
     def _say(self, compares: bool) -> Said:
         first = self._steps <= 1

@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.utils.stateless import _reparametrize_module
 
 from . import absent, log, passes
-from .effects import Attribute, Changed, Place
+from .effects import Attribute, Changed, Place, hooks, tables_of_hooks, without_hooks
 from .errors import SMPStepError
 from .guard import Gather, Guard
 from .messages import Link
@@ -31,10 +31,12 @@ from .randomness import Stream
 from .replaced import ComputedWeights, Slots, Tensors
 from .scheduler import current
 from .stages import Chain, ChainKey, Untraceable, chain, signature
-from .verification import differs, untouched
+from .verification import differs, past_hooks, untouched
 
 VERIFY = "SMP_VERIFY"
 """The variable that has chains used without comparing them with the model first, where it is 0."""
+_APART = ("transformers.", str(__package__))
+"""Where hooks are made that keep nothing of a microbatch for another one to see."""
 ANYWHERE = -1
 """The place of a module without parameters and buffers: it runs where it is called."""
 SEVERAL = -2
@@ -106,6 +108,11 @@ class ModuleRouting:
         self._approved: dict[ChainKey, str] = {}
         self._chains: dict[ChainKey, Chain] = {}
         self._inside: dict[str, list[nn.Module]] = {}
+        self._reached: dict[str, set[str]] = {}
+        self._tables: dict[str, list[dict[int, Any]]] = {}
+        self._registering: set[str] = set()  # modules whose forward functions register hooks
+        self._hooked: set[str] = set()  # modules that had hooks on the first rank when the step began
+        self._put_hooks_back: Callable[[], None] = bool
         self._all_here = self._exploring = False
         self._flags: bytes | None = None
 
@@ -135,13 +142,18 @@ class ModuleRouting:
         """A call of a module that another rank has."""
         if self._all_here:
             return self._native[name](*args, **kwargs)
-        return self._call(name, self._places.of(name), args, kwargs, self._replaced(name))
+        tensors = self._replaced(name)
+        if self._has_hooks(name):
+            return self._native[name](*args, **kwargs)
+        return self._call(name, self._places.of(name), args, kwargs, tensors)
 
     def _spanning(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """A call of a module whose parts are on several ranks."""
         if self._all_here:
             return self._explore(name, args, kwargs) if self._exploring else self._native[name](*args, **kwargs)
         tensors = self._replaced(name)
+        if self._has_hooks(name):
+            return self._native[name](*args, **kwargs)
         called = signature(args, kwargs) if self._approved and not self.guard.live and not tensors else None
         if called is not None:
             key = self._key(name, *called)
@@ -156,8 +168,27 @@ class ModuleRouting:
         """What a call has been given in the place of parameters; tasks that come between would have it as well."""
         tensors = self._slots.replaced(name) if current() is not None else {}
         if tensors:
-            self.guard.run_one_by_one(f"{name}.{next(iter(tensors))}" if name else next(iter(tensors)))
+            which = f"{name}.{next(iter(tensors))}" if name else next(iter(tensors))
+            self.guard.run_one_by_one(f"{which} has another tensor in its place (torch.func.functional_call)")
         return tensors
+
+    # Where a hook keeps what it sees, the script's step function looks for it there. So hooks run on its rank: a module
+    # that would call others with hooks runs where it is called, whatever it has elsewhere, and that begins there.
+    def _has_hooks(self, name: str, begun: bool = True) -> bool:
+        """Whether a call of a module runs hooks, or registers some, beside its own that run where it is called."""
+        if name not in self._reached:
+            self._reached[name] = self.names.reached((name,))
+        reached = self._reached[name]
+        if name not in self._tables:
+            self._tables[name] = tables_of_hooks(self.names.modules[each] for each in reached)
+        if not (any(self._tables[name]) or self._registering or self._hooked):
+            return False
+        found = {each: its for each in reached if (its := hooks(self.names.modules[each]))}
+        for each, its in found.items():
+            if not all(str(getattr(getattr(hook, "func", hook), "__module__", "")).startswith(_APART) for hook in its):
+                self.guard.run_one_by_one(f"module {each or type(self.model).__name__} has hooks", begun)
+        inside = (found.keys() | self._hooked) & reached - {name}
+        return bool(inside) or not self._registering.isdisjoint(reached)
 
     def _is_own(self, module: nn.Module) -> bool:
         known = self.names.of(module)
@@ -215,7 +246,12 @@ class ModuleRouting:
         copies = [tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in packed.tensors]
         self._all_here = self._exploring = True
         try:
-            with self.guard.left_alone(), absent.moving(), untouched(self.model, all_of_it=True) as written:
+            with (
+                past_hooks(self.model) as (skipped, registering),
+                self.guard.left_alone(),
+                absent.moving(),
+                untouched(self.model, all_of_it=True) as written,
+            ):
                 args, kwargs = unpack(packed.data, copies, self.names)
                 look = self.guard.all_of_it()
                 self._explore("", args, kwargs)
@@ -232,9 +268,15 @@ class ModuleRouting:
                         self._approved.clear()
         except (torch.OutOfMemoryError, MemoryError):
             log.warn("there isn't memory enough to compare stages with the model: modules are called one by one")
+        except Exception as error:
+            if not skipped:
+                raise
+            self._refused("", f"it needs its hooks ({error!r})")
+            self._approved.clear()
         finally:
             self._all_here = self._exploring = False
         self.guard.look_anew()
+        self._registering = {known[1] for each in registering if (known := self.names.of(each)) is not None}
         return list(self._approved.items())
 
     def keep(self, found: Sequence[Sequence[tuple[ChainKey, str]]]) -> list[tuple[ChainKey, str]]:
@@ -256,6 +298,9 @@ class ModuleRouting:
     def _approve(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether the container can be a chain for this call; looks at training and evaluation as well."""
         called = signature(args, kwargs)
+        if self._has_hooks(name):
+            self._refused(name, "modules in it have hooks")
+            return False
         if called is None:
             self._refused(name, "its arguments aren't only tensors and plain values")
             return False
@@ -315,6 +360,8 @@ class ModuleRouting:
         """Calls modules of another rank there, under a checkpoint."""
         known = [self.names.of(module) for module in modules]
         names = tuple(each[1] for each in known if each is not None)
+        if any(self._has_hooks(name) or hooks(self.names.modules[name]) for name in names):
+            return kept_at_its_ends(functools.partial(one_after_the_other, modules), args, kwargs, preserve_rng_state)
         link = Link(self._places.of(names[0]), ("again", names, preserve_rng_state))
         return self._in_step(names[0]).call([link], args, kwargs, f"module {names[0]}")
 
@@ -403,17 +450,23 @@ class ModuleRouting:
                 self._slots.take(self.names.modules[each.place.module]._buffers, each.place.attribute)
 
     def training(self) -> bytes:
-        """The flags of this rank's modules."""
-        return _flags(self.names.modules.values())
+        """The flags of this rank's modules: whether each is in training, and has hooks."""
+        self._hooked = {name for name, each in self.names.modules.items() if hooks(each)}
+        flags = zip(self.names.modules, _flags(self.names.modules.values()))
+        return bytes(flag | (name in self._hooked) << 1 for name, flag in flags)
 
     def begin(self, training: bytes) -> None:
-        """A step begins with these flags."""
-        own = self.training()
-        self._flags = own if own != training else None
+        """A step begins with these flags; hooks are the first rank's."""
+        own, wanted = _flags(self.names.modules.values()), bytes(each & 1 for each in training)
+        self._flags = own if own != wanted else None
         if self._flags is not None:
-            _set(self.names.modules.values(), training)
+            _set(self.names.modules.values(), wanted)
+        self._hooked = {name for name, flags in zip(self.names.modules, training) if flags & 2}
+        self._put_hooks_back = without_hooks(self.names.modules, self._hooked)
 
     def end(self) -> None:
+        put_back, self._put_hooks_back = self._put_hooks_back, bool
+        put_back()
         if self._flags is not None:
             _set(self.names.modules.values(), self._flags)
         self._flags = None
@@ -425,6 +478,8 @@ class ModuleRouting:
     def started(self, step: str, grad: bool) -> None:
         """A step of that name has begun on this rank, with gradients or without."""
         self._slots.begin()
+        self._tables.clear()
+        self._has_hooks("", begun=False)
         if grad:
             self._hooks.begin()
         self.guard.begin(step, grad)

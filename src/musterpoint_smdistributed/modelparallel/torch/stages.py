@@ -21,7 +21,7 @@ from torch import fx, nn
 from torch.fx.immutable_collections import immutable_dict
 from torch.utils import _pytree
 
-from .effects import Copies, plain, vars_of
+from .effects import Copies, hooks, plain, vars_of
 from .packing import pack, unpack
 
 Values = dict[str, Any]
@@ -308,6 +308,8 @@ class _Tracer(fx.Tracer):
 
     def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
         path = self.path_of_module(m)
+        if any(hooks(each) for each in m.modules()):
+            raise Untraceable(self.inside[-1], "modules in it have hooks")  # which run on the rank that calls them
         full = f"{self._name}.{path}" if self._name else path
         if self._is_leaf(full):
             return self.create_proxy("call_module", path, args, kwargs)
@@ -332,9 +334,6 @@ class _Tracer(fx.Tracer):
         return super().create_node(*args, **kwargs)
 
     def _open(self, module: nn.Module) -> None:
-        hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-        if any(hooks):
-            raise Untraceable(self.inside[-1], "it has hooks")
         self.opened.append((module, _attributes(module)))
 
     def _is_of_model(self, tensor: torch.Tensor) -> bool:

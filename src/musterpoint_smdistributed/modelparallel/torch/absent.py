@@ -326,9 +326,12 @@ def _asking(export: Any) -> Any:
 
 def _forbid_gradient(tensor: Any) -> None:
     """Has a gradient that comes here raise an error: its owner would never get it."""
-    hooks = tensor._post_accumulate_grad_hooks
-    if tensor.requires_grad and (hooks is None or _stays not in hooks.values()):
-        tensor._post_accumulate_grad_hooks = OrderedDict({0: _stays})
+    if tensor.requires_grad:
+        hooks = tensor._post_accumulate_grad_hooks
+        hooks = OrderedDict() if hooks is None else hooks  # the same, which the script's handles know
+        hooks[-1] = _stays
+        hooks.move_to_end(-1, last=False)
+        tensor._post_accumulate_grad_hooks = hooks
 
 
 def _stays(tensor: torch.Tensor) -> NoReturn:

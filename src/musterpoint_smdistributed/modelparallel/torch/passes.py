@@ -78,7 +78,8 @@ def has_any(parameter: nn.Parameter) -> bool:
 
 def follows(parameter: nn.Parameter) -> bool:
     """Tells whether a hook of the script's runs behind the sum of its gradient."""
-    return not all(map(_is_ours, _values(parameter._post_accumulate_grad_hooks)))
+    with torch._C.DisableTorchFunctionSubclass():
+        return not all(map(_is_ours, _values(parameter._post_accumulate_grad_hooks)))
 
 
 def refuse_hooks(parameters: Mapping[str, nn.Parameter]) -> None:

@@ -482,6 +482,9 @@ class ModuleRouting:
         self._has_hooks("", begun=False)
         if grad:
             self._hooks.begin()
+            behind = next((name for name, each in self.names.parameters.items() if passes.follows(each)), None)
+            if behind is not None:
+                self.guard.run_one_by_one(f"a hook of parameter {behind} changes sums of gradients", begun=False)
         self.guard.begin(step, grad)
 
     def ended(self, gather: Gather) -> None:

@@ -85,6 +85,7 @@ LIVES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "numbers": lambda model: any(each["kind"] in NUMBERS for each in model["blocks"]),
     "hooks of modules": lambda model: any(each["kind"] in OF_MODULES for each in model.get("hooks", ())),
     "hooks of parameters": lambda model: any(each["kind"] in OF_PARAMETERS for each in model.get("hooks", ())),
+    "captures": lambda model: any(each["kind"] == "capture" for each in model.get("hooks", ())),
 }
 """What may become of a model while it is trained, and which models have it."""
 KINDS = (
@@ -100,8 +101,8 @@ KINDS = (
 """Kinds of blocks; ``programs/generated_blocks.py`` has a class for each."""
 NUMBERS = ("scalars", "indices", "numbering", "tallying")
 """Kinds with buffers that torch takes for numbers."""
-OF_MODULES, OF_PARAMETERS = ("capture", "enlarge", "name"), ("halve", "halve all")
-"""Kinds of hooks."""
+OF_MODULES, OF_PARAMETERS = ("enlarge", "name"), ("halve", "halve all")
+"""Kinds of hooks; ``capture`` is another one: the loss looks at what it has seen."""
 CHOOSING = ("experts",)
 """Kinds that call other modules on each replica: behind the first steps ranks wait for each other at modules whose
 tensors they share, and in shards at those of a row."""
@@ -190,8 +191,8 @@ def replacing(draw: random.Random, blocks: list[dict[str, Any]]) -> dict[str, An
 
 def hook(draw: random.Random, blocks: list[dict[str, Any]], calls: list[int]) -> dict[str, Any]:
     """A hook that is registered before a call (-1: before the model is wrapped), and maybe removed again."""
-    kind, block = draw.choice((*OF_MODULES, *OF_PARAMETERS)), draw.randrange(len(blocks))
-    moment = draw.choice((*calls, *[-1, 0][kind in OF_PARAMETERS :]))
+    kind, block = draw.choice(("capture", "capture", *OF_MODULES, *OF_PARAMETERS)), draw.randrange(len(blocks))
+    moment = draw.choice(calls if kind in OF_PARAMETERS else (-1, *calls))
     if kind == "capture":  # what is computed again is seen again, in plain torch as well
         blocks[block]["again"] = False
     until = draw.choice((None, *(each for each in calls if each > moment)))
@@ -219,7 +220,8 @@ def model(draw: random.Random) -> dict[str, Any]:
     accumulates = draw.randint(1, 2)
     calls = [2 * step + part for step in range(STEPS) for part in range(accumulates)]
     for number, each in enumerate(blocks):
-        if number and each["kind"] == "numbering":
+        if number and (each["kind"] == "numbering" or (each["kind"] in NUMBERS and draw.random() < 0.5)):
+            each["kind"] = "numbering"
             blocks[each["other"] % number]["kind"] = draw.choice(NUMBERS)
     replaces = replacing(draw, blocks) if draw.random() < 0.12 else None
     hooks = [hook(draw, blocks, calls) for _ in range(draw.randint(1, 2))] if draw.random() < 0.2 else []

@@ -209,7 +209,7 @@ def _raise(text: str) -> NoReturn:
 
 
 def explained(error: BaseException) -> BaseException:
-    """The error of a step, with the reason in its words where torch doesn't say that a value is elsewhere."""
+    """Names the reason of an error where torch doesn't: a value is elsewhere."""
     text = str(error)
     if isinstance(error, SMPStepError) or not isinstance(error, (RuntimeError, TypeError)):
         return error
@@ -314,7 +314,7 @@ def release(tensor: torch.Tensor, like: torch.Tensor | None = None) -> None:
 
 
 def _asking(export: Any) -> Any:
-    """Torch's function that reads a tensor's memory and asks neither its class nor a kernel."""
+    """Torch's function that reads a tensor's memory and asks nobody."""
 
     @functools.wraps(export)
     def to_dlpack(tensor: torch.Tensor) -> Any:

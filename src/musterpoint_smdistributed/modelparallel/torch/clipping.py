@@ -61,8 +61,7 @@ def install() -> None:
 
 
 def _grouped(original: Any, tensors: Any, *args: Any) -> Any:
-    """Torch's own, which wants one tensor at least, where a rank has none of the divided model's gradients; shards and
-    whole gradients are groups of their own."""
+    """Groups shards and whole gradients apart; none where a rank has no gradients of the divided model."""
     kinds = {kind: [each for each in tensors[0] if isinstance(each, DTensor) is kind] for kind in (True, False)}
     if all(kinds.values()):
         both = {kind: original([each, *tensors[1:]], *args) for kind, each in kinds.items()}

@@ -12,7 +12,7 @@ import functools
 import operator
 import random
 import types
-from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence, cast
+from typing import Any, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence, cast
 
 import torch
 from torch import nn
@@ -20,7 +20,6 @@ from torch.utils import _pytree
 
 from . import absent
 from .errors import SMPStepError
-from .replaced import _OF_WEIGHTS
 
 VALUES = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 _FIXED = (*VALUES, torch.Tensor, nn.Module, type, enum.Enum, types.ModuleType, types.FunctionType,
@@ -285,48 +284,11 @@ def vars_of(module: nn.Module) -> dict[str, Any]:
     return found
 
 
-def hooks(module: nn.Module) -> list[Any]:
-    """The hooks that a call of a module runs, but for those that compute its weights."""
-    found = [each for table in tables_of_hooks([module]) for each in table.values()]
-    return [each for each in found if type(each).__module__ not in _OF_WEIGHTS]
-
-
 def tables_of_hooks(modules: Iterable[nn.Module], names: Sequence[str] = _HOOKS) -> list[dict[int, Any]]:
-    """Where hooks of these modules are kept, and those of all modules."""
+    """The dicts of hooks of these modules, and of all modules."""
     found = [vars(nn.modules.module).get(f"_global{name}") for name in names]
     found += [held.get(name) for held in map(vars_of, modules) for name in names]
     return [each for each in found if each is not None]
-
-
-def without_hooks(modules: Mapping[str, nn.Module], refused: Iterable[str]) -> Callable[[], None]:
-    """Takes hooks of modules away, and gives what puts them back. Meanwhile calls of ``refused`` are errors."""
-
-    def refuse(name: str, *_: Any) -> None:
-        raise SMPStepError(
-            f"module {name} has hooks, which run on the rank that runs the step function, and is called on another one "
-            "of the pipeline, by a module that isn't seen to refer to it: have it in an attribute there"
-        )
-
-    tables = [(each, dict(each)) for each in tables_of_hooks(modules.values())]
-    for table, was in tables:
-        table.clear()
-        table.update((key, each) for key, each in was.items() if type(each).__module__ in _OF_WEIGHTS)
-    handles = [modules[name].register_forward_pre_hook(functools.partial(refuse, name)) for name in refused]
-
-    def put_back() -> None:
-        for each in handles:
-            each.remove()
-        left = next((name for name, each in modules.items() if hooks(each)), None)
-        for table, was in tables:
-            table.clear()
-            table.update(was)
-        if left is not None:
-            raise SMPStepError(
-                f"module {left}: a forward pass has registered hooks there, on a rank of the pipeline that doesn't run "
-                "the step function: do so outside of steps, or in the first step (outputs that transformers captures)"
-            )
-
-    return put_back
 
 
 class Look:
@@ -419,7 +381,7 @@ class Copies(Look):
 
     def put_back(self) -> None:
         """Everything is as it was."""
-        dicts = [(held, was) for _, held, was in self._held]
+        dicts: list[tuple[Any, Any]] = [(held, was) for _, held, was in self._held]
         for held, was in (*dicts, *self._hooks):
             if not alike(was, held):
                 held.clear()

@@ -261,7 +261,7 @@ class DistributedModel(nn.Module):
             model_state.share_buffers(self._own_buffers().values())
 
     def _take_in(self) -> None:
-        """Gives what is new rank 0's values on every rank, which all have the whole of it."""
+        """Gives what is new rank 0's values, whole on every rank."""
         assert self._reducer is not None
         added = self._structure.added(self.module)
         if precision.half() is not None and added:
@@ -387,8 +387,7 @@ class DistributedModel(nn.Module):
         return ((name, each) for name, each in _tensors(self.module) if not self._is_own(name))
 
     def _holder(self, key: str) -> int:
-        """The rank of the pipeline that has a parameter, a buffer, or other state of a module; of a new one, that of the
-        module it is in."""
+        """The rank of the pipeline that has a module's tensor; of a new module, that of the one around it."""
         name = key.rpartition(".")[0]
         while name not in self._owner:
             name = name.rpartition(".")[0]

@@ -118,7 +118,7 @@ class Gradients:
 
 
 class Buckets:
-    """Buckets of the parameters that want gradients, for as long as the same ones do.
+    """Buckets of parameters, for as long as the same ones want gradients.
 
     expected: how many gradients each got in the last step; empty: there was none.
     """
@@ -185,7 +185,7 @@ class Reducer(Gradients):
             handle.remove()
 
     def _hear(self, parameter: nn.Parameter) -> None:
-        """Has this learn of a parameter's gradients, behind all hooks of the script, which may change them."""
+        """Hears of a parameter's gradients behind the script's hooks, which may change them."""
         if not self._hears_last(parameter):
             if parameter in self._heard:
                 self._heard[parameter].remove()

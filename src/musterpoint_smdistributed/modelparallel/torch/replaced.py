@@ -15,7 +15,7 @@ from torch import nn
 
 # They are computed on the module's rank. Hooks run on the rank that calls it, which has no parameters to compute them
 # of.
-_OF_WEIGHTS = ("torch.nn.utils.weight_norm", "torch.nn.utils.spectral_norm", "torch.nn.utils.prune")
+OF_WEIGHTS = ("torch.nn.utils.weight_norm", "torch.nn.utils.spectral_norm", "torch.nn.utils.prune")
 """Where torch has such hooks."""
 
 
@@ -25,7 +25,7 @@ class ComputedWeights:
     def __init__(self, module: nn.Module) -> None:
         self._module = module
         self._hooks: dict[int, Any] = {
-            key: each for key, each in module._forward_pre_hooks.items() if type(each).__module__ in _OF_WEIGHTS
+            key: each for key, each in module._forward_pre_hooks.items() if type(each).__module__ in OF_WEIGHTS
         }
         self.names = [str(getattr(each, "name", None) or each._tensor_name) for each in self._hooks.values()]
 

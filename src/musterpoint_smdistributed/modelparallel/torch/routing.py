@@ -20,10 +20,11 @@ from torch import nn
 from torch.nn.utils.stateless import _reparametrize_module
 
 from . import absent, log, passes
-from .effects import Attribute, Changed, Place, hooks, tables_of_hooks, without_hooks
+from .effects import Attribute, Changed, Place
 from .errors import SMPStepError
 from .guard import Gather, Guard
 from .messages import Link
+from .module_hooks import ModuleHooks, past_hooks
 from .packing import Names, pack, unpack
 from .passes import ParameterHooks
 from .patches.checkpoint import kept_at_its_ends, one_after_the_other
@@ -31,12 +32,10 @@ from .randomness import Stream
 from .replaced import ComputedWeights, Slots, Tensors
 from .scheduler import current
 from .stages import Chain, ChainKey, Untraceable, chain, signature
-from .verification import differs, past_hooks, untouched
+from .verification import differs, untouched
 
 VERIFY = "SMP_VERIFY"
 """The variable that has chains used without comparing them with the model first, where it is 0."""
-_APART = ("transformers.", str(__package__))
-"""Where hooks are made that keep nothing of a microbatch for another one to see."""
 ANYWHERE = -1
 """The place of a module without parameters and buffers: it runs where it is called."""
 SEVERAL = -2
@@ -48,6 +47,9 @@ class Places:
 
     def __init__(self, model: nn.Module, owner: Mapping[str, int]) -> None:
         self.owner = owner
+        tensors = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
+        self.held = {name for name, _ in itertools.chain(*tensors)}
+        """The names of all parameters and buffers."""
         self._places: dict[str, int] = {}
         for name, module in model.named_modules(remove_duplicate=False):
             held = {
@@ -93,12 +95,6 @@ class ModuleRouting:
         self._ranks = tuple(ranks)
         runs = {name: places.runs(name) for name in self.names.modules}
         self.guard = Guard(self.names, runs, lambda name: places.of(name) == ANYWHERE, rank, self._ranks, microbatches)
-        self._held = {
-            name
-            for name, _ in itertools.chain(
-                model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False)
-            )
-        }
         self._places, self._rank = places, rank
         own = {name: each for name, each in self.names.parameters.items() if places.of_parameter(name) == rank}
         self._hooks = ParameterHooks(own)
@@ -108,11 +104,7 @@ class ModuleRouting:
         self._approved: dict[ChainKey, str] = {}
         self._chains: dict[ChainKey, Chain] = {}
         self._inside: dict[str, list[nn.Module]] = {}
-        self._reached: dict[str, set[str]] = {}
-        self._tables: dict[str, list[dict[int, Any]]] = {}
-        self._registering: set[str] = set()  # modules whose forward functions register hooks
-        self._hooked: set[str] = set()  # modules that had hooks on the first rank when the step began
-        self._put_hooks_back: Callable[[], None] = bool
+        self._module_hooks = ModuleHooks(self.names, self.guard)
         self._all_here = self._exploring = False
         self._flags: bytes | None = None
 
@@ -143,7 +135,7 @@ class ModuleRouting:
         if self._all_here:
             return self._native[name](*args, **kwargs)
         tensors = self._replaced(name)
-        if self._has_hooks(name):
+        if self._module_hooks.within(name):
             return self._native[name](*args, **kwargs)
         return self._call(name, self._places.of(name), args, kwargs, tensors)
 
@@ -152,7 +144,7 @@ class ModuleRouting:
         if self._all_here:
             return self._explore(name, args, kwargs) if self._exploring else self._native[name](*args, **kwargs)
         tensors = self._replaced(name)
-        if self._has_hooks(name):
+        if self._module_hooks.within(name):
             return self._native[name](*args, **kwargs)
         called = signature(args, kwargs) if self._approved and not self.guard.live and not tensors else None
         if called is not None:
@@ -171,24 +163,6 @@ class ModuleRouting:
             which = f"{name}.{next(iter(tensors))}" if name else next(iter(tensors))
             self.guard.run_one_by_one(f"{which} has another tensor in its place (torch.func.functional_call)")
         return tensors
-
-    # Where a hook keeps what it sees, the script's step function looks for it there. So hooks run on its rank: a module
-    # that would call others with hooks runs where it is called, whatever it has elsewhere, and that begins there.
-    def _has_hooks(self, name: str, begun: bool = True) -> bool:
-        """Whether a call of a module runs hooks, or registers some, beside its own that run where it is called."""
-        if name not in self._reached:
-            self._reached[name] = self.names.reached((name,))
-        reached = self._reached[name]
-        if name not in self._tables:
-            self._tables[name] = tables_of_hooks(self.names.modules[each] for each in reached)
-        if not (any(self._tables[name]) or self._registering or self._hooked):
-            return False
-        found = {each: its for each in reached if (its := hooks(self.names.modules[each]))}
-        for each, its in found.items():
-            if not all(str(getattr(getattr(hook, "func", hook), "__module__", "")).startswith(_APART) for hook in its):
-                self.guard.run_one_by_one(f"module {each or type(self.model).__name__} has hooks", begun)
-        inside = (found.keys() | self._hooked) & reached - {name}
-        return bool(inside) or not self._registering.isdisjoint(reached)
 
     def _is_own(self, module: nn.Module) -> bool:
         known = self.names.of(module)
@@ -228,7 +202,7 @@ class ModuleRouting:
         if name in self.names.modules:
             place = self._places.of(name)
             return self._places.owner[name] if place == SEVERAL else None if place == ANYWHERE else place
-        return self._places.of_parameter(name) if name in self._held else None
+        return self._places.of_parameter(name) if name in self._places.held else None
 
     def _is_leaf(self, name: str) -> bool:
         return self._places.of(name) != SEVERAL
@@ -276,7 +250,7 @@ class ModuleRouting:
         finally:
             self._all_here = self._exploring = False
         self.guard.look_anew()
-        self._registering = {known[1] for each in registering if (known := self.names.of(each)) is not None}
+        self._module_hooks.learn(registering)
         return list(self._approved.items())
 
     def keep(self, found: Sequence[Sequence[tuple[ChainKey, str]]]) -> list[tuple[ChainKey, str]]:
@@ -298,7 +272,7 @@ class ModuleRouting:
     def _approve(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether the container can be a chain for this call; looks at training and evaluation as well."""
         called = signature(args, kwargs)
-        if self._has_hooks(name):
+        if self._module_hooks.within(name):
             self._refused(name, "modules in it have hooks")
             return False
         if called is None:
@@ -360,7 +334,7 @@ class ModuleRouting:
         """Calls modules of another rank there, under a checkpoint."""
         known = [self.names.of(module) for module in modules]
         names = tuple(each[1] for each in known if each is not None)
-        if any(self._has_hooks(name) or hooks(self.names.modules[name]) for name in names):
+        if any(map(self._module_hooks.of_any, names)):
             return kept_at_its_ends(functools.partial(one_after_the_other, modules), args, kwargs, preserve_rng_state)
         link = Link(self._places.of(names[0]), ("again", names, preserve_rng_state))
         return self._in_step(names[0]).call([link], args, kwargs, f"module {names[0]}")
@@ -451,9 +425,9 @@ class ModuleRouting:
 
     def training(self) -> bytes:
         """The flags of this rank's modules: whether each is in training, and has hooks."""
-        self._hooked = {name for name, each in self.names.modules.items() if hooks(each)}
+        hooked = self._module_hooks.of_leader()
         flags = zip(self.names.modules, _flags(self.names.modules.values()))
-        return bytes(flag | (name in self._hooked) << 1 for name, flag in flags)
+        return bytes(flag | (name in hooked) << 1 for name, flag in flags)
 
     def begin(self, training: bytes) -> None:
         """A step begins with these flags; hooks are the first rank's."""
@@ -461,12 +435,10 @@ class ModuleRouting:
         self._flags = own if own != wanted else None
         if self._flags is not None:
             _set(self.names.modules.values(), wanted)
-        self._hooked = {name for name, flags in zip(self.names.modules, training) if flags & 2}
-        self._put_hooks_back = without_hooks(self.names.modules, self._hooked)
+        self._module_hooks.take_away({name for name, flags in zip(self.names.modules, training) if flags & 2})
 
     def end(self) -> None:
-        put_back, self._put_hooks_back = self._put_hooks_back, bool
-        put_back()
+        self._module_hooks.put_back()
         if self._flags is not None:
             _set(self.names.modules.values(), self._flags)
         self._flags = None
@@ -478,8 +450,7 @@ class ModuleRouting:
     def started(self, step: str, grad: bool) -> None:
         """A step of that name has begun on this rank, with gradients or without."""
         self._slots.begin()
-        self._tables.clear()
-        self._has_hooks("", begun=False)
+        self._module_hooks.begin()
         if grad:
             self._hooks.begin()
             behind = next((name for name, each in self.names.parameters.items() if passes.follows(each)), None)

@@ -155,7 +155,7 @@ class Sharding:
             optimizer.state[new] = {name: part_of(value, new) for name, value in values.items()}
 
     def _compare_switches(self) -> None:
-        """Raises SMPStepError where only what is gathered has been told to want a gradient, or none."""
+        """Raises SMPStepError where a gathered parameter wants gradients and its parts don't."""
         for name, each in self._module.named_parameters():
             part = self.parts.get(name, each)
             if each.requires_grad != part.requires_grad:

@@ -21,7 +21,8 @@ from torch import fx, nn
 from torch.fx.immutable_collections import immutable_dict
 from torch.utils import _pytree
 
-from .effects import Copies, hooks, plain, vars_of
+from .effects import Copies, plain, vars_of
+from .module_hooks import hooks
 from .packing import pack, unpack
 
 Values = dict[str, Any]

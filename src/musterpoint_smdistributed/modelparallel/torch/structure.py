@@ -62,7 +62,7 @@ class Structure:
 
 
 def refuse(change: str) -> NoReturn:
-    """Raises the error for a change of a model that is divided over several ranks."""
+    """Raises the error for a change of a model in parts."""
     raise SMPStepError(
         f"{change} was added, replaced or taken away behind the division of the model over the ranks of the pipeline, "
         "each of which has a part. Do it before the first step; behind it save the model by "
@@ -71,7 +71,7 @@ def refuse(change: str) -> NoReturn:
 
 
 def agree(changes: Sequence[str], parameters: Mapping[str, nn.Parameter], group: Group) -> None:
-    """Compares what the script has changed, and which of its parameters want gradients, over the group.
+    """Compares changes and the parameters that want gradients over the group.
     Raises SMPStepError: ranks differ."""
     own = [*changes, *(f"requires_grad of parameter {name}" for name, each in parameters.items() if each.requires_grad)]
     told = [agreement.digest(own)]
@@ -105,7 +105,7 @@ def wanting(parameters: Mapping[str, nn.Parameter]) -> bytes:
 
 
 def compare(parameters: Mapping[str, nn.Parameter], there: bytes, own_rank: int, leader: int) -> None:
-    """Compares with what the rank that runs the step function says of the same parameters.
+    """Compares them with those of the rank that runs the step function.
     Raises SMPStepError: its script has switched one that this rank's hasn't."""
     for name, own, other in zip(parameters, wanting(parameters), there, strict=True):
         if own != other:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import random
-import sys
-import threading
 from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import nn
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils.hooks import RemovableHandle
 
 from . import aliases, part_reads
-from .effects import Copies, hooks, tables_of_hooks
+from .effects import Copies
 from .packing import pack, unpack
-from .replaced import ComputedWeights
 from .stages import Chain
 
 _PLAIN = (type(None), bool, int, float, str)
@@ -145,50 +140,6 @@ def untouched(module: nn.Module, all_of_it: bool = False) -> Iterator[Callable[[
                 buffer.copy_(before)
         if written is not None:
             written.put_back()
-
-
-_WITH_HOOKS = ((nn.Module, "__call__"), (nn.Module, "_call_impl"), (torch.Tensor, "register_hook"))
-
-
-@contextlib.contextmanager
-def past_hooks(model: nn.Module) -> Iterator[tuple[list[Any], set[nn.Module]]]:
-    """What runs inside runs no hooks: what they do can't be undone.
-
-    Gives the hooks that would have run, and the modules whose forward functions register some.
-    """
-    exploring = threading.get_ident()
-    skipped: list[Any] = []
-    registering: set[nn.Module] = set()
-
-    def plain(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            # the script's other threads go on; autograd's, which may compute a checkpoint again, are this one's
-            if threading.get_ident() != exploring and torch._C._current_graph_task_id() == -1:
-                return original(self, *args, **kwargs)
-            if isinstance(self, torch.Tensor):
-                skipped.extend(args)
-                return RemovableHandle(collections.OrderedDict())
-            skipped.extend(hooks(self))
-            tables = tables_of_hooks(self.modules())
-            before = sum(map(len, tables))
-            result = ComputedWeights(self).in_calls(True)(*args, **kwargs)
-            if sum(map(len, tables)) != before:
-                registering.add(self)
-            return result
-
-        return call
-
-    before: list[tuple[Any, str, Any]] = [(owner, name, getattr(owner, name)) for owner, name in _WITH_HOOKS]
-    before += [(each, "_backward_hooks", each._backward_hooks) for each in model.parameters() if each._backward_hooks]
-    stance = getattr(torch.compiler, "set_stance", None) if "torch._dynamo" in sys.modules else None
-    try:
-        for owner, name, original in before:
-            setattr(owner, name, plain(original) if callable(original) else None)
-        with stance("force_eager") if stance else contextlib.nullcontext():  # else compiled without hooks, and kept
-            yield skipped, registering
-    finally:
-        for owner, name, original in before:
-            setattr(owner, name, original)
 
 
 class _Written(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -29,9 +29,9 @@ _FOREIGN = frozenset({"torch", "logging", "threading", "_thread", "io", "_io", "
 """Packages whose objects a forward pass doesn't change."""
 _DEEPEST = 8
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-"""Where a module has its hooks; those of all modules are in torch's own module, with ``_global`` before."""
+"""A module's dicts of hooks; those of all modules are in torch's own module, with ``_global`` before."""
 _OF_HOOKS = ("_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs")
-"""Where torch notes how hooks are called."""
+"""Torch's notes of how hooks are called."""
 OF_TORCH = frozenset(vars(nn.Module())) - {"_parameters", "_buffers", "_modules"} | {
     "forward", "_parameters", "_buffers", "_modules", "_compiled_call_impl", "parametrizations",
 }  # fmt: skip

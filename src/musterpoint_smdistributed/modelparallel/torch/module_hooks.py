@@ -58,7 +58,7 @@ class ModuleHooks:
         self.within("", begun=False)
 
     def within(self, name: str, begun: bool = True) -> bool:
-        """Tells whether a call of a module runs or registers other hooks than its own."""
+        """Tells whether a call of a module runs or registers hooks of others."""
         if name not in self._reached:
             self._reached[name] = self._names.reached((name,))
         reached = self._reached[name]

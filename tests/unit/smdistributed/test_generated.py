@@ -40,7 +40,7 @@ def test_generated_models_train_as_in_one_process(run_ranks: RunRanks, tmp_path:
     refusals = 0
     for _, some in groupby(drawn(1, 60), ranks_of):
         refusals += sum(are_refused(run_ranks, tmp_path / "models.jsonl", list(some)))
-    assert refusals <= 15, "most aren't refused"
+    assert refusals <= 20, "most aren't refused"
 
 
 def test_models_that_were_wrong_once(run_ranks: RunRanks, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def fuzz(number: int, inputs: int) -> Findings:
 
 
 def found_of(models: list[dict[str, Any]], run: Any, trained: Any) -> list[list[Any]]:
-    """What the ranks found of each model; of one that ends them, alone or with others, None and why."""
+    """Findings of the ranks for each model; None and why for one that ends them."""
     try:
         found: list[list[Any]] = trained(models, run)
         return found

@@ -60,7 +60,7 @@ def fuzz(number: int, inputs: int) -> Findings:
 
 
 def found_of(models: list[dict[str, Any]], run: Any, trained: Any) -> list[list[Any]]:
-    """What the ranks found of each model; of one that ends them, alone or with others, None and why."""
+    """Findings of the ranks for each model; None and why for one that ends them."""
     try:
         found: list[list[Any]] = trained(models, run)
         return found
@@ -95,8 +95,13 @@ def _second(models: list[dict[str, Any]], python: Path, generated: Any) -> Findi
         program = ROOT / "tests/hosts/stacks/programs/tsm_generated.py"
         command = [python, program, file]
         done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    if done.returncode and len(models) > 1:  # which of them it is
+        print(f"fuzz: one of {len(models)} models ends with code {done.returncode}", file=sys.stderr, flush=True)
+        half = len(models) // 2
+        found = [_second(some, python, generated) for some in (models[:half], models[half:])]
+        return Findings(sum(each.tried for each in found), tuple(text for each in found for text in each.wrong))
     if done.returncode:
-        return Findings(0, (f"code {done.returncode}: {done.stderr[-1500:]}\n  one of: {json.dumps(models)}",))
+        return Findings(1, (f"code {done.returncode}: {done.stderr[-1500:]}\n  {json.dumps(models[0])}",))
     for model, errors in zip(models, json.loads(done.stdout.splitlines()[-1])):
         if not generated.exact(errors) and not generated.refused(errors):
             wrong.append(f"{[str(each)[-600:] for each in errors]}\n  {json.dumps(model)}")

@@ -26,7 +26,7 @@ class Refusal(NamedTuple):
     degree: the parameter that is above 1 then; empty: any division.
     kinds: one of these blocks is in the model.
     losses: or the loss is one of these.
-    life: or it has this of LIVES.
+    life: of LIVES; or it has this.
     """
 
     words: str
@@ -122,7 +122,7 @@ def drawn(seed: int, count: int) -> list[dict[str, Any]]:
 
 
 def five(life: str, seed: int) -> list[dict[str, Any]]:
-    """Models that have this of LIVES alone, each divided in another way; by their numbers of ranks."""
+    """Models with this of LIVES alone, each divided in another way. By their ranks."""
     found: dict[tuple[bool, ...], dict[str, Any]] = {}
     for number in itertools.count():
         made = model(random.Random(f"{seed} {number}"))
@@ -160,7 +160,10 @@ def world(draw: random.Random, ranks: int, microbatches: int) -> dict[str, Any]:
 
 
 def thaws(draw: random.Random, blocks: Sequence[dict[str, Any]], calls: list[int]) -> list[tuple[int, str, bool]]:
-    """Before which call, from which names on (or those that begin so), and whether they are trained from then on."""
+    """Switches of ``requires_grad``.
+
+    Each: the call that it comes before, how the names begin, and whether these are trained from then on.
+    """
     number = draw.randrange(len(blocks))
     starts = [f"blocks.{number}."]
     if draw.random() < 0.3:
@@ -182,15 +185,16 @@ def thaws(draw: random.Random, blocks: Sequence[dict[str, Any]], calls: list[int
 
 
 def replacing(draw: random.Random, blocks: list[dict[str, Any]]) -> dict[str, Any]:
-    """What of the model is another one before which call, and whether an optimizer is made anew for it."""
-    found = {"moment": draw.choice((0, 0, 2, 4)), "what": draw.choice(("head", "parameter", "attribute", "module"))}
+    """A part that comes later, before which call, and whether the optimizer is made anew."""
+    found: dict[str, Any] = {"moment": draw.choice((0, 0, 2, 4))}
+    found["what"] = draw.choice(("head", "parameter", "attribute", "module"))
     if found["what"] != "head":
         blocks[found.setdefault("block", draw.randrange(len(blocks)))]["kind"] = "late"
     return {"block": 0, **found, "makes": draw.random() < 0.4}
 
 
 def hook(draw: random.Random, blocks: list[dict[str, Any]], calls: list[int]) -> dict[str, Any]:
-    """A hook that is registered before a call (-1: before the model is wrapped), and maybe removed again."""
+    """A hook that is registered before a call, and maybe removed again; -1: before the model is wrapped."""
     kind, block = draw.choice(("capture", "capture", *OF_MODULES, *OF_PARAMETERS)), draw.randrange(len(blocks))
     moment = draw.choice(calls if kind in OF_PARAMETERS else (-1, *calls))
     if kind == "capture":  # what is computed again is seen again, in plain torch as well

@@ -40,7 +40,7 @@ def test_generated_models_train_as_in_one_process(run_ranks: RunRanks, tmp_path:
     refusals = 0
     for _, some in groupby(drawn(1, 60), ranks_of):
         refusals += sum(are_refused(run_ranks, tmp_path / "models.jsonl", list(some)))
-    assert refusals <= 15, "most aren't refused"
+    assert refusals <= 20, "most aren't refused"
 
 
 def test_models_that_were_wrong_once(run_ranks: RunRanks, tmp_path: Path) -> None:
@@ -58,6 +58,6 @@ def test_each_kind_of_block_by_itself(run_ranks: RunRanks, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("life", LIVES)
 def test_lives_after_the_division(run_ranks: RunRanks, tmp_path: Path, life: str) -> None:
-    """Who is trained changes while the model is, what it consists of, what hooks do, and numbers in buffers."""
+    """Parameters, modules, hooks and numbers in buffers change while the model is trained."""
     for _, some in groupby(five(life, 7), ranks_of):
         are_refused(run_ranks, tmp_path / "models.jsonl", list(some))

@@ -1,4 +1,4 @@
-"""What becomes of a model while it is trained: the same in parts and in one process, at the same moments.
+"""Changes of a model while it is trained, in parts and in one process alike.
 
 A moment is a call of the step function, two a step; those below 0 come before the model is wrapped.
 """
@@ -9,10 +9,10 @@ from generated_blocks import WIDTH
 from torch import nn
 
 OLD = {"thaws": [], "adds": False, "zeroes": False, "replaces": None, "hooks": [], "dials": ""}
-"""What specs don't say that were drawn before it was."""
+"""Values for specs that were drawn before these were."""
 WRAPPING = -1
 CAPTURED = []
-"""What hooks have seen since the last call began whose loss looks at it."""
+"""Outputs that hooks have seen, for the loss of the same microbatch."""
 
 
 def capture(module, args, output):
@@ -37,7 +37,7 @@ def halve_all(parameter):
 
 
 def register(hook, block):
-    """What removes the hook again; None: plain torch lets no such parameter have one."""
+    """Registers a hook; its handle, or None: plain torch lets no frozen parameter have one."""
     kind = hook["kind"]
     if kind == "name":
         return block.register_forward_pre_hook(name, with_kwargs=True)
@@ -52,7 +52,7 @@ def register(hook, block):
 
 
 def wanted(spec, parameters):
-    """Those that an optimizer is made with."""
+    """Parameters that an optimizer is made with."""
     return [each for each in parameters if each.requires_grad or not spec["adds"]]
 
 
@@ -65,7 +65,7 @@ def add(net, optimizer):
 
 
 def dialed(name, value):
-    """What takes the place of a buffer's value, if that is one of the numbers; None: it stays."""
+    """Another value of a number among buffers; None: it is no such number."""
     if name.endswith(".alpha"):
         return value * 0.9
     return value % 3 + 1 if name.endswith(".shift") else None
@@ -82,7 +82,7 @@ class Life:
         self.spec, self.make, self.handles = spec, make, {}
 
     def begin(self, net):
-        """The model is about to be wrapped; in one process it was made just now."""
+        """Brings about what comes before the model is wrapped."""
         self._switch(WRAPPING, net)
         self._hook(WRAPPING, net)
 
@@ -91,7 +91,7 @@ class Life:
         return [2 * each + part for each in range(step) for part in range(self.spec["accumulates"])]
 
     def reach(self, moment, model, optimizer, alone):
-        """The optimizer, which may be another one from now on."""
+        """Brings about a moment; the optimizer, which may be another one then."""
         alone.optimizer = self._of(alone.replicas, moment, alone.optimizer, lambda made: made)
         return self._of([model.module], moment, optimizer, smp.DistributedOptimizer)
 

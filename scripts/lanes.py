@@ -228,6 +228,7 @@ ROWS = (
     Row("unit/smdistributed/", "smdistributed"),
     Row("unit/smdistributed/test_config"),
     Row("unit/smdistributed/test_finder"),
+    Row("unit/smdistributed/test_lives"),
     Row("unit/smdistributed/test_model_parallel."),
     Row("unit/smdistributed/test_names"),
     Row("unit/smdistributed/test_partition"),

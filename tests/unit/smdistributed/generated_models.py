@@ -5,8 +5,10 @@ trains each in parts and in one process.
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import random
+from pathlib import Path
 from typing import Any, Callable, NamedTuple, Sequence
 
 LIMIT = 1e-11
@@ -73,12 +75,16 @@ REFUSALS = (
         ("forcing", "borrowing", "calling", "crossing", "reading"),
         ("split", *ASKING),
     ),
-    Refusal(BEHIND, "", life="replaces"),
+    Refusal(BEHIND, PARTS, life="replaces"),
     Refusal("has a hook, which would get", SHARDS, life="hooks of parameters"),
     Refusal("has a hook, which would get", TENSORS, life="hooks of parameters"),
     Refusal("its hook makes something else of parts", PARTS, life="hooks of parameters"),
 )
 """Every other model trains as in one process."""
+NUMBERS = ("scalars", "indices", "numbering", "tallying")
+"""Kinds with buffers that torch takes for numbers."""
+OF_MODULES, OF_PARAMETERS = ("enlarge", "name"), ("halve", "halve all")
+"""Kinds of hooks; ``capture`` is another one: the loss looks at what it has seen."""
 LIVES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "thaws": lambda model: model.get("thaws"),
     "replaces": lambda model: model.get("replaces"),
@@ -99,10 +105,6 @@ KINDS = (
     "stored", "listed", "hyper", "parametrized", "stacked", "scalars", "indices", "numbering", "tallying", "late",
 )  # fmt: skip
 """Kinds of blocks; ``programs/generated_blocks.py`` has a class for each."""
-NUMBERS = ("scalars", "indices", "numbering", "tallying")
-"""Kinds with buffers that torch takes for numbers."""
-OF_MODULES, OF_PARAMETERS = ("enlarge", "name"), ("halve", "halve all")
-"""Kinds of hooks; ``capture`` is another one: the loss looks at what it has seen."""
 CHOOSING = ("experts",)
 """Kinds that call other modules on each replica: behind the first steps ranks wait for each other at modules whose
 tensors they share, and in shards at those of a row."""
@@ -206,7 +208,7 @@ def hook(draw: random.Random, blocks: list[dict[str, Any]], calls: list[int]) ->
 def model(draw: random.Random) -> dict[str, Any]:
     """A model, how it is divided over ranks, and what the steps do."""
     ranks, microbatches = draw.choice((4, 4, 4, 2, 2, 3)), draw.choice((1, 2, 4))
-    blocks = [
+    blocks: list[dict[str, Any]] = [
         {
             "kind": draw.choice(KINDS),
             "part": draw.randrange(4),
@@ -307,3 +309,22 @@ def alone(number: int) -> dict[str, Any]:
         "averages": True, "overlaps": True, "clips": "", "evaluates": True, "accumulates": 1, "schedules": False,
         "autocast": False, "seed": 5,
     }  # fmt: skip
+
+
+def ranks_of(model: dict[str, Any]) -> int:
+    return int(model["ranks"])
+
+
+def are_refused(run_ranks: Callable[..., list[dict[str, Any]]], file: Path, models: list[dict[str, Any]]) -> list[bool]:
+    """Which models of one number of ranks are refused; the others have to be exact."""
+
+    def run(some: Sequence[dict[str, Any]]) -> list[list[Any]]:
+        file.write_text("\n".join(map(json.dumps, some)))
+        said = run_ranks("smp_generated.py", ranks_of(some[0]), arguments=(str(file),), SMP_TIMEOUT_SECONDS="100")
+        return [each["found"] for each in said]
+
+    found = list(zip(models, trained(models, run)))
+    said = [refused(errors, model) for model, errors in found]
+    wrong = [(errors, model) for (model, errors), may in zip(found, said) if not may and not exact(errors, model)]
+    assert not wrong, "\n".join(f"{errors}\n  {json.dumps(model)}" for errors, model in wrong)
+    return said

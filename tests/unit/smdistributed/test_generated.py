@@ -7,33 +7,13 @@ from __future__ import annotations
 import json
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Sequence
 
 import pytest
 
 from .conftest import RunRanks
-from .generated_models import KINDS, LIVES, PARTS, REFUSALS, alone, drawn, exact, five, refused, trained
+from .generated_models import KINDS, PARTS, REFUSALS, alone, are_refused, drawn, ranks_of
 
 pytestmark = pytest.mark.torch
-
-
-def ranks_of(model: dict[str, Any]) -> int:
-    return int(model["ranks"])
-
-
-def are_refused(run_ranks: RunRanks, file: Path, models: list[dict[str, Any]]) -> list[bool]:
-    """Which models of one number of ranks are refused; the others have to be exact."""
-
-    def run(some: Sequence[dict[str, Any]]) -> list[list[Any]]:
-        file.write_text("\n".join(map(json.dumps, some)))
-        said = run_ranks("smp_generated.py", ranks_of(some[0]), arguments=(str(file),), SMP_TIMEOUT_SECONDS="100")
-        return [each["found"] for each in said]
-
-    found = list(zip(models, trained(models, run)))
-    said = [refused(errors, model) for model, errors in found]
-    wrong = [(errors, model) for (model, errors), may in zip(found, said) if not may and not exact(errors, model)]
-    assert not wrong, "\n".join(f"{errors}\n  {json.dumps(model)}" for errors, model in wrong)
-    return said
 
 
 def test_generated_models_train_as_in_one_process(run_ranks: RunRanks, tmp_path: Path) -> None:
@@ -54,10 +34,3 @@ def test_each_kind_of_block_by_itself(run_ranks: RunRanks, tmp_path: Path) -> No
     known = {kind for each in REFUSALS if each.degree == PARTS for kind in each.kinds}
     # attributes are sent that are set from the first step on, and a chain of stages calls a module once
     assert {kind for kind, is_refused in zip(KINDS, said) if is_refused} == known - {"setting", "bounded"}
-
-
-@pytest.mark.parametrize("life", LIVES)
-def test_lives_after_the_division(run_ranks: RunRanks, tmp_path: Path, life: str) -> None:
-    """Parameters, modules, hooks and numbers in buffers change while the model is trained."""
-    for _, some in groupby(five(life, 7), ranks_of):
-        are_refused(run_ranks, tmp_path / "models.jsonl", list(some))

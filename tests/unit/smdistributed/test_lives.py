@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from pathlib import Path
+
 import pytest
 
 from .conftest import RunRanks
+from .generated_models import LIVES, are_refused, five, ranks_of
 
 pytestmark = pytest.mark.torch
 
@@ -37,3 +41,10 @@ def test_parameters_have_a_life_after_the_division(run_ranks: RunRanks) -> None:
             assert REFUSED[name] in str(said), (name, said)
         else:
             assert isinstance(said, float) and said <= 1e-12, (name, said)
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_lives_after_the_division(run_ranks: RunRanks, tmp_path: Path, life: str) -> None:
+    """Parameters, modules, hooks and numbers in buffers change while the model is trained."""
+    for _, some in groupby(five(life, 7), ranks_of):
+        are_refused(run_ranks, tmp_path / "models.jsonl", list(some))

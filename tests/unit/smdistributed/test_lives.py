@@ -35,7 +35,7 @@ REFUSED = {
 
 def test_parameters_have_a_life_after_the_division(run_ranks: RunRanks) -> None:
     first, _ = run_ranks("smp_lives.py", 2)
-    assert len(first["said"]) == 70
+    assert len(first["said"]) == 75
     for name, said in first["said"].items():
         if name in REFUSED:
             assert REFUSED[name] in str(said), (name, said)

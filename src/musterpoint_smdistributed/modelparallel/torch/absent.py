@@ -18,7 +18,7 @@ import ctypes
 import functools
 import operator
 from collections import OrderedDict
-from typing import Any, Callable, Iterator, NoReturn
+from typing import Any, Callable, Iterable, Iterator, NoReturn
 
 import torch
 from torch import nn
@@ -311,6 +311,14 @@ def release(tensor: torch.Tensor, like: torch.Tensor | None = None) -> None:
     torchs: Any = dlpack
     if not hasattr(torchs.to_dlpack, "asks"):
         torchs.to_dlpack = _asking(torchs.to_dlpack)
+
+
+def release_buffers(modules: Iterable[nn.Module]) -> bool:
+    """Gives up buffers that the script has put into modules of other ranks since; whether there are any."""
+    new = [each for module in modules for each in module._buffers.values() if each is not None and not is_absent(each)]
+    for each in new:
+        release(each)
+    return bool(new)
 
 
 def _asking(export: Any) -> Any:

@@ -97,7 +97,7 @@ class Guard:
         self._stateless = stateless
         modules = names.modules
         self._own = {name: each for name, each in modules.items() if self._owner[name] == rank}
-        self._others = {name: each for name, each in modules.items() if self._owner[name] != rank}
+        self.others = {name: each for name, each in modules.items() if self._owner[name] != rank}
         self.quiet = 0
         self.live: set[Place] = set()
         self._unreadable: set[Place] = set()
@@ -130,7 +130,7 @@ class Guard:
         for place in set().union(*everyones):
             if len({each.get(place) for each in everyones}) > 1:
                 self._free.add(place)
-        for module in self._others.values():
+        for module in self.others.values():
             kind = type(module)
             try:
                 module.__class__ = guarded(kind, self)
@@ -140,13 +140,15 @@ class Guard:
     def compute(self, places: Iterable[Place]) -> None:
         """These attributes are made of parameters before each call."""
         self.computed.update(places)
-        self._unreadable.update(place for place in self.computed if place.module in self._others)
+        self._unreadable.update(place for place in self.computed if place.module in self.others)
 
     # ---- steps
 
-    def begin(self, step: str, grad: bool) -> None:
-        """A step begins on this rank."""
+    def begin(self, step: str, grad: bool, anew: bool = False) -> None:
+        """A step begins on this rank; ``anew``: what forward passes change has to be learned once more."""
         self._steps += 1
+        if anew:
+            self._seen.clear()
         key = (step, grad)
         self._seen[key] = self._seen.get(key, 0) + 1
         self._learning = self._seen[key] <= LEARNING
@@ -160,7 +162,7 @@ class Guard:
     def look_anew(self) -> None:
         """What is there now counts as unchanged."""
         if self._learning:
-            self._record, self._copies = Record(self._own), Record(self._others)
+            self._record, self._copies = Record(self._own), Record(self.others)
             self._versions = self._now()
 
     @property
@@ -193,7 +195,7 @@ class Guard:
         self._note(microbatch)
         for place in self._copies.changed():
             if self._stateless(place.module):
-                self._foreign[place] = digest(vars(self._others[place.module]).get(place.attribute))
+                self._foreign[place] = digest(vars(self.others[place.module]).get(place.attribute))
                 self._changed[place] = max(microbatch, self._changed.get(place, 0))
             elif not self._reaches(place):
                 self._refuse(place, "it was changed here past the module, as by vars() or in place")
@@ -377,7 +379,7 @@ class Guard:
                     self._changed[place] = max(1, microbatch)
             elif self._stateless(module):
                 if not self._learning:
-                    self._foreign[place] = digest(vars_of(self._others[module]).get(place.attribute))
+                    self._foreign[place] = digest(vars_of(self.others[module]).get(place.attribute))
             elif isinstance(each, Attribute) and place in self._told:
                 pass
             elif (task is None or place not in task.fresh) and not (  # else the rank that has it has told
@@ -500,7 +502,7 @@ class Guard:
             return task.fresh[place]
         if place not in self.live and place not in self._unreadable and not self._learning:
             return value
-        if callable(value) or isinstance(value, nn.Module) or place in self._free or place.module not in self._others:
+        if callable(value) or isinstance(value, nn.Module) or place in self._free or place.module not in self.others:
             return value
         owner = self._owner[place.module]
         if owner == self._rank:
@@ -526,7 +528,7 @@ class Guard:
     def write(self, module: nn.Module, name: str, value: Any) -> bool:
         """Somebody sets an attribute; whether the copy here is to be set as well."""
         place = self._place(module, name)
-        if place.module not in self._others:
+        if place.module not in self.others:
             return True
         held = vars(module)
         if isinstance(value, (nn.Parameter, nn.Module)) or name in held["_parameters"] or name in held["_modules"]:

@@ -165,6 +165,7 @@ class Start(NamedTuple):
     """The leader begins a step, its ``number``-th. ``training`` has a byte per module: its flags count, not others'.
 
     wanting: has a byte per parameter, whether it wants a gradient there.
+    anew: buffers have been added or replaced since the last step.
     met: how many collectives of all ranks of this pipeline the leader has come through before.
     """
 
@@ -174,6 +175,7 @@ class Start(NamedTuple):
     context: Context
     training: bytes
     wanting: bytes
+    anew: bool
 
 
 class Started(NamedTuple):

@@ -55,6 +55,12 @@ class Names:
         for name, buffer in self.buffers.items():
             self._of.setdefault(id(buffer), ("buffer", name))
 
+    def look(self, others: Iterable[nn.Module]) -> bool:
+        """Finds buffers that the script has made since; whether there are any. ``others``: modules of other ranks."""
+        before, released = self.buffers.keys(), absent.release_buffers(others)
+        self.find_buffers()
+        return released or self.buffers.keys() != before
+
     def of(self, value: object) -> tuple[str, str] | None:
         known = self._of.get(id(value))
         if known is not None and known[0] == "buffer" and self.find(*known) is not value:

@@ -46,10 +46,12 @@ class Worker(Server):
         self._begin()
         self._step = start.number
         self._send(0, Started(start.number))
+        names = self._routing.names
         if start.context.grad:
-            structure.compare(self._routing.names.parameters, start.wanting, self._ranks[self._rank], self._ranks[0])
+            structure.compare(names.parameters, start.wanting, self._ranks[self._rank], self._ranks[0])
+        names.look(self._routing.guard.others.values())
         self._routing.begin(start.training)
-        self._routing.started(start.name, start.context.grad)
+        self._routing.started(start.name, start.context.grad, start.anew)
         early, self._early = self._early, []
         for message in early:
             self._dispatch(message)
@@ -137,11 +139,12 @@ class Leader(Server):
         self._begin()
         context = Context.current()
         self._step += 1
-        parameters = self._routing.names.parameters
-        start = Start(step, self._step, self._met, context, self._routing.training(), structure.wanting(parameters))
+        names, guard = self._routing.names, self._routing.guard
+        flags = self._routing.training(), structure.wanting(names.parameters)
+        start = Start(step, self._step, self._met, context, *flags, names.look(guard.others.values()))
         for peer in self._peers():
             self._send(peer, start)
-        self._routing.started(step, context.grad)
+        self._routing.started(step, context.grad, start.anew)
         device = default_device()
         waiting = [Task(_under(context, device, body), number, goes_on=True) for number, body in enumerate(bodies())]
         for task in waiting:

@@ -447,8 +447,8 @@ class ModuleRouting:
         """The leader has decided which modules run as chains."""
         self._approved.update(chains)
 
-    def started(self, step: str, grad: bool) -> None:
-        """A step of that name has begun on this rank, with gradients or without."""
+    def started(self, step: str, grad: bool, anew: bool) -> None:
+        """A step of that name has begun on this rank, with gradients or without; ``anew``: with new buffers."""
         self._slots.begin()
         self._module_hooks.begin()
         if grad:
@@ -456,7 +456,7 @@ class ModuleRouting:
             behind = next((name for name, each in self.names.parameters.items() if passes.follows(each)), None)
             if behind is not None:
                 self.guard.run_one_by_one(f"a hook of parameter {behind} changes sums of gradients", begun=False)
-        self.guard.begin(step, grad)
+        self.guard.begin(step, grad, anew)
 
     def ended(self, gather: Gather) -> None:
         """A step has ended; all ranks of the pipeline come here."""

@@ -47,12 +47,13 @@ class Structure:
             return []
         now = Structure(model, lambda name: False)
         kinds = (("module", self.modules, now.modules), ("parameter", self.parameters, now.parameters))
-        return [
+        found = [
             f"{kind} {name}"
             for kind, before, after in kinds
             for name in {**before, **after}
             if before.get(name) is not after.get(name)
         ]
+        return found or ["the order of modules"]
 
     def added(self, model: nn.Module) -> dict[str, torch.Tensor]:
         """The parameters and buffers that are new."""

@@ -27,6 +27,7 @@ class Net(nn.Module):
     def forward(self, x):
         x = torch.tanh(self.first(x))
         x = torch.tanh(self.there(x * self.gain if hasattr(self, "gain") else x))
+        x = x + self.there.late if hasattr(self.there, "late") else x
         return self.last(self.more(x) if hasattr(self, "more") else x)
 
 
@@ -83,6 +84,11 @@ def module(net, optimizer, step):
         optimizer.add_param_group({"params": list(net.more.parameters())})
 
 
+def buffer(net, optimizer, step):
+    if step:
+        net.there.register_buffer("late", torch.full((WIDTH,), 0.3 * step))
+
+
 def identity(net, optimizer, step):
     if step == 1:
         net.there = nn.Identity()
@@ -114,7 +120,7 @@ def other_heads(net, optimizer, step):
 
 
 CASES = [
-    (thaw, frozen), (thaw_in_a_group, frozen), (toggle, frozen), freeze, early_head, head, parameter, module, identity,
+    (thaw, frozen), (thaw_in_a_group, frozen), (toggle, frozen), freeze, early_head, head, parameter, module, buffer, identity,
     hook, hook_of_tensor, hook_of_part, on_one_rank, other_heads,
 ]  # fmt: skip
 

@@ -72,8 +72,10 @@ class Slots:
         self._copies: dict[int, dict[str, Any]] = {}
         self._before: dict[str, list[Any]] = {}
 
-    def begin(self) -> None:
-        """A step begins."""
+    def begin(self, anew: bool) -> None:
+        """A step begins; ``anew``: with other buffers."""
+        if anew:
+            self._slots.clear()
         self._find("")
         self._copies = {id(held): held.copy() for held in self._dicts[""]}
         self._before.clear()

@@ -449,7 +449,9 @@ class ModuleRouting:
 
     def started(self, step: str, grad: bool, anew: bool) -> None:
         """A step of that name has begun on this rank, with gradients or without; ``anew``: with new buffers."""
-        self._slots.begin()
+        if anew:  # a forward function may go another way, and no rank has the whole model to compare with
+            self._approved.clear()
+        self._slots.begin(anew)
         self._module_hooks.begin()
         if grad:
             self._hooks.begin()

@@ -5,7 +5,7 @@ Each kind is read and changed by the first rank, in a step and outside of steps;
 
 import smdistributed.modelparallel.torch as smp
 import torch
-from another import forget, together
+from another import forget, meet, together
 from ending import error_of, leave
 from torch import nn
 
@@ -149,6 +149,7 @@ def outside(read, change):
         (said, first), (_, second) = both((said, found))
         return said or ("value" if first == second else f"{first} and not {second}")
     said = both(attempt(lambda: change(block)) if smp.rank() == 0 else "")[0]
+    meet()
     with torch.enable_grad():
         return said or attempt(lambda: train(model, torch.ones(2, 4))) or "alike"
 

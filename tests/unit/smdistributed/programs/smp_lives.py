@@ -120,8 +120,8 @@ def other_heads(net, optimizer, step):
 
 
 CASES = [
-    (thaw, frozen), (thaw_in_a_group, frozen), (toggle, frozen), freeze, early_head, head, parameter, module, buffer, identity,
-    hook, hook_of_tensor, hook_of_part, on_one_rank, other_heads,
+    (thaw, frozen), (thaw_in_a_group, frozen), (toggle, frozen), freeze, early_head, head, parameter, module, buffer,
+    identity, hook, hook_of_tensor, hook_of_part, on_one_rank, other_heads,
 ]  # fmt: skip
 
 

@@ -244,7 +244,7 @@ class Guard:
                 log.say(f"one microbatch runs after the other, since {reason}")
 
     def run_one_by_one(self, why: str, begun: bool = True) -> None:
-        """Microbatches would see each other's state, for this reason; ``begun``: while they are under way."""
+        """Has microbatches run one by one from now on; ``begun``: some are under way."""
         if begun and not self.one_by_one and self._microbatches > 1:
             raise SMPStepError(f"{why}, {_LATE}")
         self._together = why

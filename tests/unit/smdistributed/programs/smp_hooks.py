@@ -1,4 +1,4 @@
-"""Hooks of modules on several ranks: what they see and change is as in one process, or an error has the name."""
+"""Hooks of modules on several ranks: as in one process, or refused by name."""
 
 import contextvars
 

@@ -230,6 +230,24 @@ def test_models_of_transformers_in_shares(stack, root: Path, tmp_path: Path) -> 
                 assert each["share"] < 1.1 / degree, (name, each)
 
 
+@pytest.mark.parametrize("model, captured", [("llama", 27), ("mixtral", 12), ("t5", 9), ("segformer", 0)])
+def test_captured_outputs_of_two_ranks_are_those_of_one_process(
+    stack: Any, root: Path, tmp_path: Path, model: str, captured: int
+) -> None:
+    """Transformers 5 captures hidden states and routers' logits with hooks that it registers in a call."""
+    words = [stack("huggingface") / "python", PROGRAMS / "smp_captured.py", model]
+    environ = {**ranks_of_smdistributed(root), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    codes, said = together([
+        subprocess.Popen(words, env={**environ, "RANK": str(rank), "LOCAL_RANK": str(rank)}, cwd=tmp_path, text=True,
+                         stdout=subprocess.PIPE, stderr=None)
+        for rank in range(2)
+    ])  # fmt: skip
+    assert codes == [0] * 2, said
+    for out in said:
+        found = json.loads(out.splitlines()[-1])
+        assert found["worst"] <= 1e-11 and found["captured"] == captured, found
+
+
 def test_generated_models_and_degrees_compute_the_same(stack, root: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     """Always the same ones here; ``scripts/fuzz smdistributed`` draws others."""
     models = [*drawn(1, 15), *once_wrong()]

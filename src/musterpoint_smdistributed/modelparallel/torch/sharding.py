@@ -134,8 +134,9 @@ class Sharding:
 
     def parts_of(self, values: Mapping[str, Any]) -> OrderedDict[str, Any]:
         """A state dict of parts, of one that has whole tensors, or each rank's own."""
+        now = dict(self._module.named_parameters(remove_duplicate=False))
         found = OrderedDict(
-            (name, part_of(value, self._by_key.get(name, value))) for name, value in values.items() if name != PARTIAL
+            (name, part_of(value, now.get(name, value))) for name, value in values.items() if name != PARTIAL
         )
         vars(found).update(vars(values) if isinstance(values, OrderedDict) else {})  # torch's notes of versions
         return found

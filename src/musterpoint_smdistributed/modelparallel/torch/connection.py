@@ -158,6 +158,13 @@ def is_one_piece(tensor: torch.Tensor) -> bool:
     return tensor.permute(order).is_contiguous()
 
 
+def once(tensor: torch.Tensor) -> torch.Tensor:
+    """A view that has each element of an expanded tensor once: torch writes to no other."""
+    for dim, step in enumerate(tensor.stride() if tensor.layout is torch.strided else ()):
+        tensor = tensor if step else tensor.narrow(dim, 0, min(tensor.shape[dim], 1))
+    return tensor
+
+
 @contextlib.contextmanager
 def _by_itself() -> Iterator[None]:
     """Torch without what the script has switched on in this thread: who waits may be in the middle of anything."""

@@ -19,6 +19,7 @@ from torch import nn
 from torch.utils import _pytree
 
 from . import absent
+from .connection import once
 from .errors import SMPStepError
 
 VALUES = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
@@ -364,7 +365,7 @@ class Copies(Look):
         values = [value for _, held, _ in self._held for _, value in plain(held)]
         values += [each for _, _, inside in self._ways for _, each in elements(inside)]
         self._tensors = [
-            (each, each.detach().clone())
+            (found := once(each.detach()), found.clone())
             for each in values
             if isinstance(each, torch.Tensor) and not each.requires_grad and not each.is_meta
         ]

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from . import communication, delayed
+from .connection import is_one_piece, once
 from .distributed_parameters import division, whole_of
 from .state import Group, state
 
@@ -188,6 +189,11 @@ def _groups(tensor: torch.Tensor) -> list[Group]:
 
 
 def _broadcast(tensor: torch.Tensor, groups: Iterable[Group]) -> None:
+    values = once(tensor)
+    plain = values.resolve_conj().resolve_neg()
+    sent = plain if is_one_piece(plain) else plain.contiguous()  # collectives go by the first address alone
     for group in groups:
         if group.size > 1:
-            dist.broadcast(tensor, group.ranks[0], group=group.process_group)
+            dist.broadcast(sent, group.ranks[0], group=group.process_group)
+    if sent is not values:
+        values.copy_(sent)

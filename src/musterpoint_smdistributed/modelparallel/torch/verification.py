@@ -12,6 +12,7 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from . import aliases, part_reads
+from .connection import once
 from .effects import Copies
 from .packing import pack, unpack
 from .stages import Chain
@@ -125,7 +126,7 @@ def untouched(module: nn.Module, all_of_it: bool = False) -> Iterator[Callable[[
         function that says whether any was.
     """
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-    buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+    buffers = [(values := once(buffer.detach()), values.clone()) for buffer in module.buffers()]
     attributes = Copies(dict(module.named_modules()))
     written = _Written(module.parameters()) if all_of_it else None
     dice = random.getstate()

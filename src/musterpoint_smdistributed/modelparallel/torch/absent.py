@@ -95,7 +95,7 @@ class _Absent:
             return result
         absent = [each for each in _pytree.tree_leaves((args, kwargs)) if isinstance(each, _Absent)]
         first: Any = absent[0]
-        if name in ("__repr__", "__format__", "__str__"):
+        if name in ("__repr__", "__str__") or (name == "__format__" and (current() is None or first.dim())):
             return f"<{said(first)}; shape {tuple(first.shape)}>"
         if func is torch.autograd.grad:
             no_gradient(first)
@@ -144,6 +144,11 @@ class _Absent:
             values = {id(each): get_value(each).detach() for each in absent}
             args, kwargs = _pytree.tree_map_only(_Absent, lambda each: values[id(each)], (args, kwargs))
             return func(*args, **kwargs)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        if not _moving:
+            out_of_reach(self, "copy.deepcopy")
+        return super().__deepcopy__(memo)  # type: ignore[misc]
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "__class__" and not _moving:

@@ -25,13 +25,14 @@ class Table(NamedTuple):
 LOST = "and its gradient would be lost here. Give it a copy, such as tensor.clone()"
 
 TABLES = {
-    "smp_absent.py": Table(34, {
+    "smp_absent.py": Table(35, {
         "new_tensor": "there.weight is on rank 1 of the pipeline, and this is rank 0: torch.alias would use its value",
         "script": f"torch.mul would use its value in a scripted function, torch.func or C++, {LOST}",
         "function": f"an autograd.Function or a checkpoint with use_reentrant=True has got it as an argument, {LOST}",
         "reentrant checkpoint": "parameter there.weight is on rank 1 of the pipeline, and this is rank 0: an autograd.",
         "vmap": "parameter there.weight is on rank 1 of the pipeline, and this is rank 0: torch.mul would use its",
         "func.grad": "parameter there.weight is on rank 1 of the pipeline, and this is rank 0: torch.mul would use its",
+        "deepcopy": "copy.deepcopy: parameter there.weight is on rank 1 of the pipeline, and this is rank 0, so there",
         "set_": "buffer there.index is on rank 1 of the pipeline, and this is rank 0: torch.set_ would change a copy",
         "data": "a parameter or buffer on another rank of the pipeline, which has no value here, is used where torch",
         "Parameter": "a parameter or buffer on another rank of the pipeline, which has no value here, is used where",

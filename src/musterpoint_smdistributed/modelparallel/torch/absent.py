@@ -95,7 +95,7 @@ class _Absent:
             return result
         absent = [each for each in _pytree.tree_leaves((args, kwargs)) if isinstance(each, _Absent)]
         first: Any = absent[0]
-        if name in ("__repr__", "__str__") or (name == "__format__" and (current() is None or first.dim())):
+        if name in ("__repr__", "__str__"):
             return f"<{said(first)}; shape {tuple(first.shape)}>"
         if func is torch.autograd.grad:
             no_gradient(first)
@@ -144,6 +144,11 @@ class _Absent:
             values = {id(each): get_value(each).detach() for each in absent}
             args, kwargs = _pytree.tree_map_only(_Absent, lambda each: values[id(each)], (args, kwargs))
             return func(*args, **kwargs)
+
+    def __format__(self, spec: str) -> str:
+        tensor: Any = self
+        described = tensor.dim() or (current() is None and not _moving)
+        return repr(self) if described else format(tensor.item(), spec)
 
     def __deepcopy__(self, memo: Any) -> Any:
         if not _moving:

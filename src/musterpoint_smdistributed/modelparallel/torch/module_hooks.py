@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from .effects import tables_of_hooks
+from .effects import Given, tables_of_hooks
 from .errors import SMPStepError
 from .guard import Guard
 from .packing import Names
@@ -73,6 +73,15 @@ class ModuleHooks:
                 self._guard.run_one_by_one(f"module {each or kind} has hooks", begun)
         inside = (found.keys() | self._hooked) & reached - {name}
         return bool(inside) or not self._registering.isdisjoint(reached)
+
+    def in_call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Tells whether a call with these arguments runs hooks of others, which modules among them may be."""
+        if self.within(name):
+            return True
+        if not (self._registering or self._hooked or any(self._tables.get("", ()))):
+            return False
+        known = (self._names.of(each) for each in Given(args, kwargs).modules)
+        return any(self.of_any(each[1]) for each in known if each is not None)
 
     def of_any(self, name: str) -> bool:
         """Tells whether a call of a module runs any hook."""

@@ -135,7 +135,7 @@ class ModuleRouting:
         if self._all_here:
             return self._native[name](*args, **kwargs)
         tensors = self._replaced(name)
-        if self._module_hooks.within(name):
+        if self._module_hooks.in_call(name, args, kwargs):
             return self._native[name](*args, **kwargs)
         return self._call(name, self._places.of(name), args, kwargs, tensors)
 
@@ -144,7 +144,7 @@ class ModuleRouting:
         if self._all_here:
             return self._explore(name, args, kwargs) if self._exploring else self._native[name](*args, **kwargs)
         tensors = self._replaced(name)
-        if self._module_hooks.within(name):
+        if self._module_hooks.in_call(name, args, kwargs):
             return self._native[name](*args, **kwargs)
         called = signature(args, kwargs) if self._approved and not self.guard.live and not tensors else None
         if called is not None:

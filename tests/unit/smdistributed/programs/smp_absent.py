@@ -1,5 +1,7 @@
 """Expressions on a weight and buffers of another rank, most of which torch evaluates without asking their class."""
 
+import copy
+
 import torch
 from ending import leave
 from parts_and_whole import PARTS, table
@@ -10,7 +12,7 @@ functional = nn.functional
 
 
 class There(nn.Module):
-    """A weight, indices, a mask, a number and a whole number."""
+    """A weight, indices, a mask, a number, a whole number, and buffers that lie in memory in odd ways."""
 
     def __init__(self):
         super().__init__()
@@ -19,6 +21,8 @@ class There(nn.Module):
         self.register_buffer("mask", torch.tensor([True, False]))
         self.register_buffer("number", torch.tensor(2.5))
         self.register_buffer("count", torch.tensor(2))
+        self.register_buffer("expanded", torch.arange(3.0).expand(2, 3))
+        self.register_buffer("holes", torch.arange(12.0).view(2, 6)[:, ::2])
 
 
 class Net(nn.Module):
@@ -83,6 +87,7 @@ EXACT = {
     "index": lambda x, w, i, m, c, n: x[i],
     "mask": lambda x, w, i, m, c, n: x[:2][m],
     "range": lambda x, w, i, m, c, n: sum(x[each].sum() for each in range(n)),
+    "format": lambda x, w, i, m, c, n: x * float(f"{c:.2f}"),
     "where": lambda x, w, i, m, c, n: torch.where(x > 0, c, x),
     "matmul": lambda x, w, i, m, c, n: x @ w.T,
     "torch.ops": lambda x, w, i, m, c, n: torch.ops.aten.mul.Tensor(w, w) * x[0, 0],
@@ -99,6 +104,7 @@ REFUSED = {
     "reentrant checkpoint": lambda x, w, i, m, c, n: checkpoint(lambda a, b: a @ b.t(), x, w, use_reentrant=True),
     "vmap": lambda x, w, i, m, c, n: torch.func.vmap(lambda row: row * 2)(w),
     "func.grad": lambda x, w, i, m, c, n: torch.func.grad(lambda a: (a * a).sum())(w),
+    "deepcopy": lambda x, w, i, m, c, n: copy.deepcopy(w),
     "set_": lambda x, w, i, m, c, n: torch.zeros(0, dtype=torch.long).set_(i),
     "data": lambda x, w, i, m, c, n: set_data(w),
     "Parameter": lambda x, w, i, m, c, n: nn.Parameter(w),

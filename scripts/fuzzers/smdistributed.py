@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 from fuzzers.findings import MOST_WRONG, Findings
 
@@ -40,8 +40,8 @@ def fuzz(number: int, inputs: int) -> Findings:
         same = list(alike)
         for start in range(0, len(same), AT_ONCE):
             some = same[start : start + AT_ONCE]
-            run = functools.partial(train, size=ranks, parents=parents)
-            for model, errors in zip(some, found_of(some, run, generated.trained)):
+            run = functools.partial(generated.trained, run=functools.partial(train, size=ranks, parents=parents))
+            for model, errors in zip(some, found_of(some, run)):
                 tried += 1
                 if generated.refused(errors, model):
                     refused += 1
@@ -59,17 +59,16 @@ def fuzz(number: int, inputs: int) -> Findings:
     return Findings(tried, tuple(wrong))
 
 
-def found_of(models: list[dict[str, Any]], run: Any, trained: Any) -> list[list[Any]]:
+def found_of(models: list[dict[str, Any]], run: Callable[..., list[list[Any]]]) -> list[list[Any]]:
     """Findings of the ranks for each model; None and why for one that ends them."""
     try:
-        found: list[list[Any]] = trained(models, run)
-        return found
+        return run(models)
     except RuntimeError as error:
         if len(models) == 1:
             return [[None, str(error)]]
         print(f"fuzz: one of {len(models)} models ends the ranks: {error}", file=sys.stderr, flush=True)
     half = len(models) // 2
-    return [*found_of(models[:half], run, trained), *found_of(models[half:], run, trained)]
+    return [*found_of(models[:half], run), *found_of(models[half:], run)]
 
 
 def second(number: int, inputs: int) -> Findings:
@@ -77,16 +76,19 @@ def second(number: int, inputs: int) -> Findings:
     generated: Any = importlib.import_module("tests.hosts.stacks.generated_degrees")
     made = subprocess.run([ROOT / "scripts/setup", "huggingface"], stdout=subprocess.PIPE, text=True, check=True)
     models: list[dict[str, Any]] = generated.drawn(number, inputs)
-    tried, wrong = 0, list[str]()
-    for start in range(0, len(models), AT_ONCE):  # groups of ranks stay, with their threads
-        found = _second(models[start : start + AT_ONCE], Path(made.stdout.splitlines()[0]) / "python", generated)
-        tried, wrong = tried + found.tried, [*wrong, *found.wrong]
-    return Findings(tried, tuple(wrong))
-
-
-def _second(models: list[dict[str, Any]], python: Path, generated: Any) -> Findings:
-    ranks: Any = importlib.import_module("tests.unit.smdistributed.conftest")
+    run = functools.partial(_second, python=Path(made.stdout.splitlines()[0]) / "python")
     wrong: list[str] = []
+    for start in range(0, len(models), AT_ONCE):  # groups of ranks stay, with their threads
+        some = models[start : start + AT_ONCE]
+        for model, errors in zip(some, found_of(some, run)):
+            if not generated.exact(errors) and not generated.refused(errors):
+                wrong.append(f"{[str(each)[-600:] for each in errors]}\n  {json.dumps(model)}")
+    return Findings(len(models), tuple(wrong))
+
+
+def _second(models: list[dict[str, Any]], python: Path) -> list[list[Any]]:
+    """Findings of each model's ranks. Raises RuntimeError: they have ended."""
+    ranks: Any = importlib.import_module("tests.unit.smdistributed.conftest")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "models.jsonl"
         file.write_text("\n".join(map(json.dumps, models)), encoding="utf-8")
@@ -95,17 +97,10 @@ def _second(models: list[dict[str, Any]], python: Path, generated: Any) -> Findi
         program = ROOT / "tests/hosts/stacks/programs/tsm_generated.py"
         command = [python, program, file]
         done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
-    if done.returncode and len(models) > 1:  # which of them it is
-        print(f"fuzz: one of {len(models)} models ends with code {done.returncode}", file=sys.stderr, flush=True)
-        half = len(models) // 2
-        found = [_second(some, python, generated) for some in (models[:half], models[half:])]
-        return Findings(sum(each.tried for each in found), tuple(text for each in found for text in each.wrong))
     if done.returncode:
-        return Findings(1, (f"code {done.returncode}: {done.stderr[-1500:]}\n  {json.dumps(models[0])}",))
-    for model, errors in zip(models, json.loads(done.stdout.splitlines()[-1])):
-        if not generated.exact(errors) and not generated.refused(errors):
-            wrong.append(f"{[str(each)[-600:] for each in errors]}\n  {json.dumps(model)}")
-    return Findings(len(models), tuple(wrong))
+        raise RuntimeError(f"code {done.returncode}: {done.stderr[-1500:]}")
+    found: list[list[Any]] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def port() -> int:

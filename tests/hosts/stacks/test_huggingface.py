@@ -202,6 +202,18 @@ def found_by(root: Path, *words: object) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def said_by_ranks(words: list[Any], count: int, root: Path, folder: Path) -> list[Any]:
+    """The JSON that each of so many ranks of a program prints last."""
+    environ = {**ranks_of_smdistributed(root), "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+    codes, said = together([
+        subprocess.Popen(words, env={**environ, "RANK": str(rank), "LOCAL_RANK": str(rank)}, cwd=folder, text=True,
+                         stdout=subprocess.PIPE, stderr=None)
+        for rank in range(count)
+    ])  # fmt: skip
+    assert codes == [0] * count, said
+    return [json.loads(out.splitlines()[-1]) for out in said]
+
+
 def test_models_of_transformers_in_shares(stack, root: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     """What they compute and how they train is what they do in one process, as smp.nn's transformers and otherwise.
 
@@ -209,15 +221,7 @@ def test_models_of_transformers_in_shares(stack, root: Path, tmp_path: Path) -> 
     is; where the same code has double precision, the differences are those of the others.
     """
     words = [stack("huggingface") / "python", PROGRAMS / "smp_translations.py", json.dumps(SHARED)]
-    environ = {**ranks_of_smdistributed(root), "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}
-    codes, said = together([
-        subprocess.Popen(words, env={**environ, "RANK": str(rank), "LOCAL_RANK": str(rank)}, cwd=tmp_path, text=True,
-                         stdout=subprocess.PIPE, stderr=None)
-        for rank in range(4)
-    ])  # fmt: skip
-    assert codes == [0] * 4, said
-    for out in said:
-        found = json.loads(out.splitlines()[-1])
+    for found in said_by_ranks(words, 4, root, tmp_path):
         assert len(found) == 10
         for name, each in found.items():
             exact = each.get("wide", each["as_is"])
@@ -236,15 +240,7 @@ def test_captured_outputs_of_two_ranks_are_those_of_one_process(
 ) -> None:
     """Transformers 5 captures hidden states and routers' logits with hooks that it registers in a call."""
     words = [stack("huggingface") / "python", PROGRAMS / "smp_captured.py", model]
-    environ = {**ranks_of_smdistributed(root), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    codes, said = together([
-        subprocess.Popen(words, env={**environ, "RANK": str(rank), "LOCAL_RANK": str(rank)}, cwd=tmp_path, text=True,
-                         stdout=subprocess.PIPE, stderr=None)
-        for rank in range(2)
-    ])  # fmt: skip
-    assert codes == [0] * 2, said
-    for out in said:
-        found = json.loads(out.splitlines()[-1])
+    for found in said_by_ranks(words, 2, root, tmp_path):
         assert found["worst"] <= 1e-11 and found["captured"] == captured, found
 
 

@@ -25,7 +25,7 @@ class Table(NamedTuple):
 LOST = "and its gradient would be lost here. Give it a copy, such as tensor.clone()"
 
 TABLES = {
-    "smp_absent.py": Table(35, {
+    "smp_absent.py": Table(36, {
         "new_tensor": "there.weight is on rank 1 of the pipeline, and this is rank 0: torch.alias would use its value",
         "script": f"torch.mul would use its value in a scripted function, torch.func or C++, {LOST}",
         "function": f"an autograd.Function or a checkpoint with use_reentrant=True has got it as an argument, {LOST}",

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import operator
 from collections import OrderedDict
 from typing import Any, Callable, Iterable, Iterator, NoReturn
 
 import torch
 from torch import nn
-from torch.utils import _pytree, dlpack
+from torch.utils import _pytree
 
 from .errors import SMPStepError
 from .scheduler import current
@@ -228,8 +227,8 @@ def explained(error: BaseException) -> BaseException:
     elif any(words in text for words in _TORCHS):
         reason = (
             f"{text}: a parameter or buffer on another rank of the pipeline, which has no value here, is used where "
+            "torch takes tensors as they are. Use a copy of its value, such as tensor.clone()"
         )
-        reason += "torch takes tensors as they are. Use a copy of its value, such as tensor.clone()"
     else:
         return error
     made = SMPStepError(reason)
@@ -318,9 +317,8 @@ def release(tensor: torch.Tensor, like: torch.Tensor | None = None) -> None:
         torch.clear_autocast_cache()  # which refers to parameters, so that torch wouldn't
         torch._C._swap_tensor_impl(tensor, empty)
         _forbid_gradient(tensor)
-    torchs: Any = dlpack
-    if not hasattr(torchs.to_dlpack, "asks"):
-        torchs.to_dlpack = _asking(torchs.to_dlpack)
+    torchs: Any = torch
+    torchs.to_dlpack = torchs.utils.dlpack.to_dlpack = _to_dlpack
 
 
 def release_buffers(modules: Iterable[nn.Module]) -> bool:
@@ -331,15 +329,9 @@ def release_buffers(modules: Iterable[nn.Module]) -> bool:
     return bool(new)
 
 
-def _asking(export: Any) -> Any:
-    """Torch's function that reads a tensor's memory and asks nobody."""
-
-    @functools.wraps(export)
-    def to_dlpack(tensor: torch.Tensor) -> Any:
-        return export(tensor.detach() if is_absent(tensor) else tensor)
-
-    to_dlpack.asks = True  # type: ignore[attr-defined]
-    return to_dlpack
+def _to_dlpack(tensor: torch.Tensor) -> Any:
+    """Torch's own reads a tensor's memory and asks nobody."""
+    return torch._C._to_dlpack(tensor.detach() if is_absent(tensor) else tensor)
 
 
 def _forbid_gradient(tensor: Any) -> None:

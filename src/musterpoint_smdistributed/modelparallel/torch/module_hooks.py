@@ -75,7 +75,7 @@ class ModuleHooks:
         return bool(inside) or not self._registering.isdisjoint(reached)
 
     def in_call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Tells whether a call with these arguments runs hooks of others, which modules among them may be."""
+        """Tells the same of a call whose arguments may have modules."""
         if self.within(name):
             return True
         if not (self._registering or self._hooked or any(self._tables.get("", ()))):
@@ -89,7 +89,9 @@ class ModuleHooks:
 
     def of_leader(self) -> set[str]:
         """The modules that have hooks, on the rank that runs the step function."""
-        self._hooked = {name for name, each in self._names.modules.items() if hooks(each)}
+        modules = self._names.modules
+        found = any(tables_of_hooks(modules.values()))  # most models have none
+        self._hooked = {name for name, each in modules.items() if hooks(each)} if found else set()
         return self._hooked
 
     def take_away(self, hooked: set[str]) -> None:
@@ -114,7 +116,8 @@ class ModuleHooks:
         taken, handles, self._taken, self._handles = self._taken, self._handles, [], []
         for each in handles:
             each.remove()
-        left = next((name for name, each in self._names.modules.items() if taken and hooks(each)), None)
+        found = any(table for table, _ in taken)
+        left = next((name for name, each in self._names.modules.items() if found and hooks(each)), None)
         for table, was in taken:
             table.clear()
             table.update(was)

@@ -36,12 +36,8 @@ class ParameterHooks:
         """A step begins."""
         self.end()
         for name, parameter in self._parameters.items():
-            if not has_any(parameter):
-                continue
-            of_tensor, behind = _values(parameter._backward_hooks), _values(parameter._post_accumulate_grad_hooks)
-            behind = [hook for hook in behind if not _is_ours(hook)]
-            if (of_tensor or behind) and parameter.requires_grad:
-                heard = functools.partial(self._heard, name, of_tensor, bool(behind))
+            if has_any(parameter) and parameter.requires_grad:
+                heard = functools.partial(self._heard, name, _values(parameter._backward_hooks), follows(parameter))
                 handle = parameter.register_hook(heard)  # type: ignore[no-untyped-call]
                 parameter._backward_hooks.move_to_end(handle.id, last=False)  # type: ignore[union-attr]
                 self._handles.append(handle)
@@ -72,8 +68,7 @@ class ParameterHooks:
 
 def has_any(parameter: nn.Parameter) -> bool:
     """Tells whether it has a hook of the script's, of either kind."""
-    hooks = (*_values(parameter._backward_hooks), *_values(parameter._post_accumulate_grad_hooks))
-    return not all(map(_is_ours, hooks))
+    return follows(parameter) or not all(map(_is_ours, _values(parameter._backward_hooks)))
 
 
 def follows(parameter: nn.Parameter) -> bool:

@@ -111,6 +111,7 @@ class Gradients:
         """There was no backward pass: the gradients are as they were."""
         for parameter, gradient in self._found.items():
             parameter.grad = gradient
+        self._found = {}
 
     def _scale_of(self, parameter: nn.Parameter) -> float:
         """The factor of its gradient when the step is over."""
@@ -172,7 +173,9 @@ class Reducer(Gradients):
             return
         trained = [parameter for parameter in self._parameters if parameter.requires_grad]
         key = tuple(map(id, trained))
-        self._now = self._by_trained.setdefault(key, Buckets(trained, self._bucket_bytes))
+        if key not in self._by_trained:
+            self._by_trained[key] = Buckets(trained, self._bucket_bytes)
+        self._now = self._by_trained[key]
         for bucket in self._now.buckets:
             bucket.handle = None
             bucket.waiting = sum(self._now.expected.get(parameter, 0) > 0 for parameter in bucket.parameters())
@@ -232,7 +235,7 @@ class Reducer(Gradients):
     def _average(self) -> None:
         assert self._group is not None
         buckets = self._now.buckets
-        for bucket in buckets[: self._next] if self._overlap else ():
+        for bucket in buckets[: self._next]:
             if not all(map(self._hears_last, bucket.parameters())):  # a hook may have come behind it in this step
                 self._late.add(bucket.index())
         for bucket in buckets[self._next :]:

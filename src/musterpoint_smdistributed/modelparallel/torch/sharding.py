@@ -90,14 +90,12 @@ class Sharding:
         self._replaced: dict[torch.Tensor, nn.Parameter] = {
             old: after[name] for name, old in before.items() if after[name] is not old
         }
-        self.whole = {name: each for name, each in after.items() if not isinstance(each, DTensor)}
-        self.parts = {name: each for name, each in after.items() if isinstance(each, DTensor)}
+        self._list()
         self._names: dict[nn.Parameter, str] = {}
         self._noting: set[nn.Parameter] = set()
         self._versions: dict[str, tuple[int, int]] = {}
         self.order = GatherOrder(dist.get_process_group_ranks(mesh["shard"].get_group()))
         self._watch(groups)
-        self._by_key = dict(module.named_parameters(remove_duplicate=False))
         self._reaches: dict[tuple[str, bool], bool] = {}
 
     @property
@@ -167,11 +165,15 @@ class Sharding:
 
     def take_in(self, added: Mapping[str, torch.Tensor]) -> None:
         """The model has other parameters since; those that were added are whole on every rank."""
-        self._by_key = dict(self._module.named_parameters(remove_duplicate=False))
-        here_now = dict(self._module.named_parameters())
-        self.whole = {name: each for name, each in here_now.items() if not isinstance(each, DTensor)}
-        self.parts = {name: each for name, each in here_now.items() if isinstance(each, DTensor)}
+        self._list()
         note(added.values())
+
+    def _list(self) -> None:
+        """Lists the parameters that the model has while nothing is gathered."""
+        self._by_key = dict(self._module.named_parameters(remove_duplicate=False))
+        now = dict(self._module.named_parameters())
+        self.whole = {name: each for name, each in now.items() if not isinstance(each, DTensor)}
+        self.parts = {name: each for name, each in now.items() if isinstance(each, DTensor)}
 
     def _watch(self, groups: list[nn.Module]) -> None:
         """Notes which parameters autograd reaches: the gradients of the others are zeros here, but None elsewhere."""

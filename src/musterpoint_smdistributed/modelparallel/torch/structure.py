@@ -1,7 +1,7 @@
 """The modules and parameters of a model that is divided: whether they are those of the last look.
 
 Scripts replace heads, register parameters and drop layers whenever they like. Identities are compared at each step's
-begin, which takes about a microsecond a module.
+begin, which takes some microseconds a module.
 """
 
 from __future__ import annotations

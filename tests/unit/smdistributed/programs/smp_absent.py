@@ -92,6 +92,7 @@ EXACT = {
     "matmul": lambda x, w, i, m, c, n: x @ w.T,
     "torch.ops": lambda x, w, i, m, c, n: torch.ops.aten.mul.Tensor(w, w) * x[0, 0],
     "dlpack": lambda x, w, i, m, c, n: torch.from_dlpack(torch.utils.dlpack.to_dlpack(i)) * x[0, 0],
+    "dlpack by torch's other name": lambda x, w, i, m, c, n: torch.from_dlpack(torch.to_dlpack(i)) * x[0, 0],
     "csr": lambda x, w, i, m, c, n: torch.sparse_csr_tensor([0, 1, 2], i, torch.ones(2), (2, 2)).to_dense() * x[0, 0],
     "script of a number": lambda x, w, i, m, c, n: scripted(c, x),
     "checkpoint": lambda x, w, i, m, c, n: checkpoint(lambda a, b: a @ b.t(), x, w, use_reentrant=False),

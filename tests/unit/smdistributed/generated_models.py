@@ -75,6 +75,7 @@ REFUSALS = (
         ("forcing", "borrowing", "calling", "crossing", "reading"),
         ("split", *ASKING),
     ),
+    Refusal("its gradient wouldn't come back if it were set here", PARTS, ("crossing",)),
     Refusal(BEHIND, PARTS, life="replaces"),
     Refusal("has a hook, which would get", SHARDS, life="hooks of parameters"),
     Refusal("has a hook, which would get", TENSORS, life="hooks of parameters"),

@@ -26,6 +26,10 @@ from torch.nn import functional
 
 torch.set_num_threads(1)
 STEPS = 3
+LIMIT = 1e-11  # generated_models.LIMIT
+ROUNDING = 3e-16
+SHAKEN = 10
+"""How many times as far from one process a model may be as that is from itself with other last digits."""
 CHANGING = (
     "collecting", "counting", "extra", "keeping", "norm", "noted", "setting", "twice", "watching", "assigning",
     "drawing", "skipping", "configured", "momentum", "queued", "remembering", "spectral", "auxiliary", "crossing",
@@ -108,8 +112,13 @@ def told(world):
 class Alone:
     """The same in one process, one replica after the other."""
 
-    def __init__(self, spec, life, net, count):
-        self.spec, self.replicas = spec, [net, *(alike(spec, net) for _ in range(count - 1))]
+    def __init__(self, spec, life, net, count, shaken, seen):
+        self.spec, self.seen = spec, seen
+        if shaken:
+            with torch.no_grad():
+                for each in net.parameters():
+                    each.mul_(1 + ROUNDING * torch.randn_like(each))
+        self.replicas = [net, *(alike(spec, net) for _ in range(count - 1))]
         for each in self.replicas:
             life.begin(each)
         self.optimizer = optimizer_of(spec, net)
@@ -130,6 +139,7 @@ class Alone:
             parts = zip(*(each.chunk(count) for each in batch(self.spec, step, replica)))
             given = (self.spec, torch.Tensor.backward, teacher)
             losses.append([body(net, net, *part, *given).detach() for part in parts])
+            self.seen += losses[-1]
         for group in zip(*(net.parameters() for net in self.replicas)):
             grads = [each.grad for each in group if each.grad is not None]
             group[0].grad = sum(grads) / len(self.replicas) / divisor if grads else None
@@ -140,6 +150,7 @@ class Alone:
         if world.get("sdp_gradient_clipping"):
             nn.utils.clip_grad_norm_(self.replicas[0].parameters(), world["sdp_gradient_clipping"])
         self.optimizer.step()
+        self.seen += [each.detach().clone() for each in self.replicas[0].parameters()]
         with torch.no_grad():
             for net in self.replicas[1:]:
                 for one, two in zip(net.parameters(), self.replicas[0].parameters()):
@@ -264,8 +275,12 @@ def compared(model, net):
     return worst
 
 
-def check(spec, folder):
-    """The largest difference of losses, weights and buffers after three updates, and one more at another degree."""
+def check(spec, folder, seen, shaken=False):
+    """The largest difference of losses, weights and buffers after three updates, and one more at another degree.
+
+    seen: gets losses and weights of the one process.
+    shaken: whether the last digits of its first weights are others.
+    """
     torch.set_default_dtype(torch.float32 if spec["autocast"] else torch.float64)
     MASKS.replays = False
     MASKS.drawn.clear()
@@ -274,7 +289,7 @@ def check(spec, folder):
     life = Life(spec, optimizer_of)
     model, optimizer, plain = divided(spec, world, spec["seed"], life)
     count, own = told(world)
-    alone = Alone(spec, life, plain, count)
+    alone = Alone(spec, life, plain, count, shaken, seen)
     worst, optimizer = steps(spec, world, model, optimizer, alone, range(1 if spec["autocast"] else STEPS), life)
     worst = max(worst, compared(model, alone.replicas[own]))
     if spec["resumed"] and not spec["autocast"]:
@@ -287,7 +302,7 @@ def check(spec, folder):
         begin(world)
         model, optimizer, plain = divided(spec, world, spec["seed"] + 1, life)
         count, own = told(world)
-        alone = Alone(spec, life, plain, count)
+        alone = Alone(spec, life, plain, count, shaken, seen)
         for moment in life.before(STEPS):
             optimizer = life.reach(moment, model, optimizer, alone)
         smp.resume_from_checkpoint(place, "all", partial=False)
@@ -299,6 +314,14 @@ def check(spec, folder):
     return worst
 
 
+def part_of_limit(worst, spec, folder, seen):
+    """A large difference, smaller where a model makes much of last digits, as a norm of two rows that are almost alike
+    does: as a part of how far one process with others comes to be from itself."""
+    other = []
+    check(spec, folder, other, shaken=True)
+    return worst * min(1.0, LIMIT / max(SHAKEN * max(map(distance, seen, other)), LIMIT))
+
+
 def main():
     # Groups of the same ranks are made once: each costs as much as a model.
     made = functools.cache(dist.new_group)
@@ -306,14 +329,18 @@ def main():
     found = []
     with open(sys.argv[1], encoding="utf-8") as file:
         for number, line in enumerate(file):
+            spec, folder, seen = {**OLD, **json.loads(line)}, f"{sys.argv[1]}.{number}", []
             try:
-                found.append(check({**OLD, **json.loads(line)}, f"{sys.argv[1]}.{number}"))
+                found.append(check(spec, folder, seen))
             except Exception as error:
                 found.append(f"{type(error).__name__}: {error}")
                 traceback.print_exc()
             gc.collect()
-            if "failed" in meet("failed" if isinstance(found[-1], str) else ""):
+            said = meet("failed" if isinstance(found[-1], str) else repr(found[-1]))
+            if "failed" in said:
                 break
+            if not spec["autocast"] and max(map(float, said)) > LIMIT:
+                found[-1] = part_of_limit(found[-1], spec, folder, seen)
     leave(found=found)
 
 

@@ -19,6 +19,13 @@ BEHIND = "behind the division"
 """In the words of what a divided model refuses."""
 STEPS = 3
 PARTS, TENSORS, SHARDS = "partitions", "tensor_parallel_degree", "sharded_data_parallel_degree"
+OPTIMIZERS = (
+    "SGD", "momentum", "Adam", "AdamW", "NAdam", "RMSprop", "Adagrad", "Rprop", "ASGD", "Adafactor", "Muon", "soft",
+    "trust", "two",
+)  # fmt: skip
+"""Of torch's, and three of a script's own; ``programs/generated_optimizers.py`` makes them."""
+WHOLE = ("Adafactor", "Muon", "trust")
+"""Those that need a parameter whole."""
 
 
 class Refusal(NamedTuple):
@@ -29,6 +36,7 @@ class Refusal(NamedTuple):
     kinds: one of these blocks is in the model.
     losses: or the loss is one of these.
     life: of LIVES; or it has this.
+    optimizers: or it is trained with one of these.
     """
 
     words: str
@@ -36,6 +44,7 @@ class Refusal(NamedTuple):
     kinds: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
     life: str = ""
+    optimizers: tuple[str, ...] = ()
 
     def fits(self, model: dict[str, Any]) -> bool:
         divided = not self.degree or any(
@@ -43,7 +52,8 @@ class Refusal(NamedTuple):
         )
         has_kind = any(block["kind"] in self.kinds for block in model["blocks"])
         lives = bool(self.life and LIVES[self.life](model))
-        return divided and (has_kind or lives or model["loss"] in self.losses)
+        trains = model["optimizer"] in self.optimizers
+        return divided and (has_kind or lives or trains or model["loss"] in self.losses)
 
 
 REFUSALS = (
@@ -76,6 +86,11 @@ REFUSALS = (
         ("split", *ASKING),
     ),
     Refusal("its gradient wouldn't come back if it were set here", PARTS, ("crossing",)),
+    Refusal("torch.nn.utils.parametrize.cached()", PARTS, ("caching",), life="caches"),
+    Refusal(": in a trial of three steps parts of a parameter", TENSORS, optimizers=WHOLE),
+    Refusal(": in a trial of three steps parts of a parameter", SHARDS, optimizers=WHOLE),
+    Refusal(": a trial with a copy of it failed", SHARDS, optimizers=("Rprop", *WHOLE)),
+    Refusal("Two has other optimizers inside", "", optimizers=("two",)),
     Refusal(BEHIND, PARTS, life="replaces"),
     Refusal("has a hook, which would get", SHARDS, life="hooks of parameters"),
     Refusal("has a hook, which would get", TENSORS, life="hooks of parameters"),
@@ -84,12 +99,15 @@ REFUSALS = (
 """Every other model trains as in one process."""
 NUMBERS = ("scalars", "indices", "numbering", "tallying")
 """Kinds with buffers that torch takes for numbers."""
+COMPUTING = ("spectral", "caching", "parametrized", "normalized")
+"""Kinds with weights that are computed of others."""
 OF_MODULES, OF_PARAMETERS = ("enlarge", "name"), ("halve", "halve all")
 """Kinds of hooks; ``capture`` is another one: the loss looks at what it has seen."""
 LIVES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "thaws": lambda model: model.get("thaws"),
     "replaces": lambda model: model.get("replaces"),
     "numbers": lambda model: any(each["kind"] in NUMBERS for each in model["blocks"]),
+    "caches": lambda model: model.get("caches") and any(each["kind"] in COMPUTING for each in model["blocks"]),
     "hooks of modules": lambda model: any(each["kind"] in OF_MODULES for each in model.get("hooks", ())),
     "hooks of parameters": lambda model: any(each["kind"] in OF_PARAMETERS for each in model.get("hooks", ())),
     "captures": lambda model: any(each["kind"] == "capture" for each in model.get("hooks", ())),
@@ -104,6 +122,7 @@ KINDS = (
     "forcing", "calling", "passed", "sides", "overlapping", "fourier", "slicing", "stopping", "token", "records",
     "pulled", "bounded", "patching", "reversing", "masked", "auxiliary", "crossing", "unrolled", "parental", "growing",
     "stored", "listed", "hyper", "parametrized", "stacked", "scalars", "indices", "numbering", "tallying", "late",
+    "caching",
 )  # fmt: skip
 """Kinds of blocks; ``programs/generated_blocks.py`` has a class for each."""
 CHOOSING = ("experts",)
@@ -239,13 +258,14 @@ def model(draw: random.Random) -> dict[str, Any]:
         "world": divided,
         "resumed": resumed,
         "loss": "mean" if any(each["kind"] == "reentrant" for each in blocks) and loss in ASKING else loss,
-        "optimizer": draw.choice(("SGD", "momentum", "Adam", "AdamW")),
+        "optimizer": draw.choice(OPTIMIZERS),
         "groups": draw.random() < 0.5,
         "made_before": draw.random() < 0.5,
         "delayed": draw.random() < 0.25,
         "averages": draw.random() < 0.7,
         "overlaps": draw.random() < 0.5,
-        "clips": draw.choice(("", "norm", "value")),
+        "clips": draw.choice(("", "norm", "value", "total", "hand")),
+        "caches": draw.random() < 0.1,
         "evaluates": draw.random() < 0.5,
         "accumulates": accumulates,
         "thaws": thawing,

@@ -5,9 +5,10 @@ Each rank has the gradients of its part only. Clipped by their own norms, the pa
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from typing import Any
+from typing import Any, Iterator
 
 import torch
 import torch.distributed as dist
@@ -22,42 +23,88 @@ from .state import state
 from .topology import Kind
 
 _NAME = "_get_total_norm"
-"""What ``clip_grad_norm_`` asks, however a script imported it; in torch 2.6 and newer."""
+"""What ``clip_grad_norm_`` asks; by its public name a script's own."""
 _SCALE = "_clip_grads_with_norm_"
-"""What it scales gradients with."""
+"""What scales gradients."""
 _GROUPS = "_group_tensors_by_device_and_dtype"
 """What ``clip_grad_value_`` sorts gradients by, of which a rank's part of the model may have none."""
 
 
+_originals: dict[str, Any] = {}
+_watches = True
+
+
 def install() -> None:
-    """Has torch ask all ranks of the pipeline from now on, once."""
-    original = getattr(clip_grad, _NAME, None)
-    if original is None or hasattr(original, "of_one_rank"):
+    """Has torch ask all ranks from now on, once, however a script imported its functions."""
+    if _originals:
         return
-
-    @functools.wraps(original)
-    def total_norm(
-        tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
-    ) -> torch.Tensor:
-        gradients = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        if float(norm_type) > 0 and _in_shards(gradients):
-            return _checked(_of_shards(gradients, float(norm_type)), norm_type, error_if_nonfinite)
-        if float(norm_type) <= 0 or not _of_the_model(gradients):
-            return _tensor(original(gradients, norm_type, error_if_nonfinite, foreach))
-        gradients = _counted(gradients)
-        if current() is not None:
-            raise SMPStepError(
-                "torch.nn.utils.clip_grad_norm_: call it behind the step function, not in it: gradients are there when "
-                "all microbatches are through, and all ranks have to take part"
-            )
-        total = of_all_parts(_tensor(original(gradients, norm_type, False, foreach)), float(norm_type), "mp")
-        return _checked(total, norm_type, error_if_nonfinite)
-
-    vars(total_norm)["of_one_rank"] = original
-    setattr(clip_grad, _NAME, total_norm)
-    setattr(clip_grad, _SCALE, functools.partial(_scaled, getattr(clip_grad, _SCALE)))
+    original, scale = _within(_NAME), _within(_SCALE)
+    _originals[_NAME] = original.cell_contents
+    original.cell_contents = _total_norm
+    scale.cell_contents = functools.partial(_scaled, scale.cell_contents)
     if hasattr(clip_grad, _GROUPS):
         setattr(clip_grad, _GROUPS, functools.partial(_grouped, getattr(clip_grad, _GROUPS)))
+    _watch()
+
+
+def _within(name: str) -> Any:
+    """The cell of what a function of torch's calls without gradients."""
+    return getattr(clip_grad, name).__closure__[0]
+
+
+def _total_norm(
+    tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
+) -> torch.Tensor:
+    gradients = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+    if float(norm_type) > 0 and _in_shards(gradients):
+        return _checked(_of_shards(gradients, float(norm_type)), norm_type, error_if_nonfinite)
+    with unwatched():
+        if float(norm_type) <= 0 or not _of_the_model(gradients):
+            return _tensor(_originals[_NAME](gradients, norm_type, error_if_nonfinite, foreach))
+        if current() is not None:
+            raise SMPStepError(
+                "torch.nn.utils.clip_grad_norm_, get_total_norm: call it behind the step function, not in it: "
+                "gradients are there when all microbatches are through, and all ranks have to take part"
+            )
+        here = _tensor(_originals[_NAME](_counted(gradients), norm_type, False, foreach))
+    return _checked(of_all_parts(here, float(norm_type), "mp"), norm_type, error_if_nonfinite)
+
+
+@contextlib.contextmanager
+def unwatched() -> Iterator[None]:
+    """Nobody is told meanwhile that a norm is of this rank's part."""
+    global _watches
+    before, _watches = _watches, False
+    try:
+        yield
+    finally:
+        _watches = before
+
+
+def _watch() -> None:
+    """Says it once where a script takes the norm of a gradient by itself."""
+    original = torch.linalg.vector_norm
+
+    @functools.wraps(original)
+    def vector_norm(x: Any, *args: Any, **kwargs: Any) -> Any:
+        if not torch.compiler.is_compiling() and _watches and current() is None and not x.requires_grad:
+            name = _gradients().get(x.data_ptr())
+            if name is not None:
+                torch.linalg.vector_norm = original
+                log.warn(
+                    f"a norm of {name}.grad was taken: this rank has the gradients of its part of the model, and sums "
+                    "of their norms are of that. torch.nn.utils.clip_grad_norm_ and get_total_norm count all parts"
+                )
+        return original(x, *args, **kwargs)
+
+    torch.linalg.vector_norm = vector_norm
+
+
+def _gradients() -> dict[int, str]:
+    """Where the gradients of this rank's parameters are, and whose they are; none where it has all of the model."""
+    if state.model is None or not state.model.partitioned or state.group("mp").size == 1:
+        return {}
+    return {each.grad.data_ptr(): name for name, each in state.model.local_named_parameters() if each.grad is not None}
 
 
 def _grouped(original: Any, tensors: Any, *args: Any) -> Any:
@@ -73,7 +120,8 @@ def total_norm(gradients: list[torch.Tensor], order: float) -> torch.Tensor:
     """The norm of gradients on this rank, and of the other ranks' parts where it has shards of them."""
     if float(order) > 0 and _in_shards(gradients):
         return _of_shards(gradients, float(order))
-    return _tensor(torch.nn.utils.get_total_norm(gradients, order))
+    with unwatched():
+        return _tensor(_originals.get(_NAME, torch.nn.utils.get_total_norm)(gradients, order))
 
 
 def _scaled(
@@ -127,16 +175,17 @@ def _of_the_model(gradients: list[torch.Tensor]) -> bool:
     """Whether these are gradients of the divided model; also where none of the parameters has one on this rank."""
     if state.model is None or not state.model.partitioned or state.group("mp").size == 1:
         return False
-    own = {id(parameter.grad) for parameter in state.model.local_parameters()}
-    return not gradients or any(id(gradient) in own for gradient in gradients)
+    own = _gradients()
+    return not gradients or any(each.data_ptr() in own for each in gradients)
 
 
 def _counted(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
     """Those that count on this rank: what all ranks of a tensor-parallel group have counts on the first one."""
     if state.group("tp").rank == 0:
         return gradients
-    whole = {id(each.grad) for each in state.model.local_parameters() if division(each) is None}
-    return [each for each in gradients if id(each) not in whole]
+    every = (each for each in state.model.local_parameters() if each.grad is not None)
+    whole = {each.grad.data_ptr() for each in every if division(each) is None}
+    return [each for each in gradients if each.data_ptr() not in whole]
 
 
 def of_all_parts(norm: torch.Tensor, order: float, kind: Kind) -> torch.Tensor:

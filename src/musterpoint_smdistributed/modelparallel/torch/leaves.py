@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ..backend.exceptions import SMPError
+from .optimizer_trial import is_elementwise
 from .state import Group
 
 SHARDS = "_smp_shards"
@@ -168,12 +169,6 @@ CPU_BUCKET_BYTES = 2 << 20
 
 _all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # torch 2.13 renamed it
 
-_ELEMENTWISE = frozenset(
-    getattr(torch.optim, name)
-    for name in ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Rprop", "ASGD")
-)
-"""Optimizers that compute each element by itself, so that pieces of a parameter give what the whole gives."""
-
 
 class Leaf(NamedTuple):
     """One tensor that the optimizer steps over.
@@ -202,11 +197,6 @@ class Leaves:
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, replicas: Group | None, copies: bool) -> None:
-        if replicas is not None and isinstance(optimizer, torch.optim.LBFGS):
-            raise TypeError(
-                "shard_optimizer_state: LBFGS's state is one vector of all parameters, which can't be shared out; "
-                "leave the parameter out"
-            )
         self._optimizer, self.copies = optimizer, copies
         self._group = replicas
         self._owners, self._rank = (replicas.size, replicas.rank) if replicas is not None else (1, 0)
@@ -232,7 +222,7 @@ class Leaves:
         new = {index: each for index, each in listed if index not in self._parameters and id(each) in own}
         if not new:
             return False
-        cuts = type(self._optimizer) in _ELEMENTWISE and self._owners > 1
+        cuts = is_elementwise(self._optimizer) and self._owners > 1
         indices = list(new)
         whole = {place for place, index in enumerate(indices) if not (cuts and new[index].is_contiguous())}
         loads = [sum(piece.stop - piece.start for piece in pieces) for pieces in self._by_owner]

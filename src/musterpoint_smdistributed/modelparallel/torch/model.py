@@ -36,9 +36,11 @@ from .model_state import PARTIAL, full_state, load_local, local_state, whole_val
 from .nn.attention import DistributedAttentionLayer
 from .nn.base import DistributedModule
 from .nn.huggingface import models as huggingface
+from .optimizer_state import settle_others
 from .partition import agree, decide
 from .patches.checkpoint import set_activation_checkpointing
 from .pipeline import connect
+from .replaced import refuse_cache
 from .routing import ModuleRouting, Places
 from .scheduler import current
 from .server import Outcome, Server
@@ -241,6 +243,8 @@ class DistributedModel(nn.Module):
         """A step begins, with what the script has made of the model meanwhile.
         Raises SMPStepError: it has other modules or parameters, and parts of it are on several ranks."""
         self._recorded = recorded
+        if recorded and state.cfg.microbatches > 1:
+            refuse_cache(self.module, "it is around a step function, which runs several microbatches")
         if self.sharding is not None:
             self.sharding.reshard()
         changes, replicas = self._structure.changes(self.module), state.group("dp")
@@ -342,6 +346,8 @@ class DistributedModel(nn.Module):
         if self._deferred is not None:
             self.load_state_dict(*self._deferred)
             self._deferred = None
+        if self.sharding is not None or state.group("tp").size > 1:
+            settle_others()
         if state.optimizer is not None:
             state.optimizer.settle()
         for hook in list(self._partition_hooks.values()):

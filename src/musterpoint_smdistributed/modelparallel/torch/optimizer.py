@@ -10,11 +10,12 @@ from typing import Any, Callable, Iterable, Mapping
 import torch
 import torch.distributed as dist
 
-from . import clipping, log, sharding
+from ..backend.exceptions import SMPUnsupportedError
+from . import clipping, log, optimizer_trial, sharding
 from .distributed_parameters import division, take_replaced
 from .errors import SMPStepError
 from .leaves import Leaves
-from .optimizer_state import LossScale, OptimizerState, is_divided
+from .optimizer_state import LossScale, OptimizerState, adopt, is_divided
 from .state import state
 
 
@@ -30,8 +31,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         dynamic_loss_args: for that; see :class:`.LossScale`. May be given as keywords as well.
 
     Raises:
-        TypeError: it is wrapped already, or its state can't be shared out.
+        TypeError: it is wrapped already, or is no optimizer.
         ValueError: a loss scale that can't be.
+        SMPUnsupportedError: ranks have parts of the parameters, with which it does something else; see
+            :mod:`.optimizer_trial`.
     """
 
     def __init__(
@@ -44,6 +47,11 @@ class DistributedOptimizer(torch.optim.Optimizer):
     ) -> None:
         if isinstance(optimizer, DistributedOptimizer):
             raise TypeError("the optimizer is a DistributedOptimizer already")
+        if not all(hasattr(optimizer, name) for name in ("param_groups", "state", "step")):
+            raise TypeError(
+                f"smp.DistributedOptimizer: {type(optimizer).__qualname__} has no param_groups, state or step: derive "
+                "it from torch.optim.Optimizer"
+            )
         self.optimizer = optimizer
         take_replaced(optimizer)
         cfg = state.cfg
@@ -55,6 +63,13 @@ class DistributedOptimizer(torch.optim.Optimizer):
         replicas = state.group("rdp")
         shared = replicas if cfg.shard_optimizer_state and replicas.size > 1 else None
         self._leaves = Leaves(optimizer, shared, self._half) if shared is not None or self._half else None
+        if self._leaves is not None and optimizer_trial.inside(optimizer):
+            raise SMPUnsupportedError(
+                f"smp.DistributedOptimizer: {type(optimizer).__qualname__} has other optimizers inside, which would "
+                "step over the model's own parameters: leave fp16, bf16 and shard_optimizer_state out, or use one "
+                "optimizer with several groups"
+            )
+        self._asked = 0
         self.overflow = False
         """Whether the last step was skipped, since a gradient was infinite or no number; with ``fp16`` only."""
         self._global_grad_norm: float | None = None  # AWS's scripts for sharded data parallelism log it
@@ -110,6 +125,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """The copies in float32 on this rank; with sharded state of its share."""
         return [leaf.tensor for leaf in self._leaves or () if leaf.is_copy]
 
+    @clipping.unwatched()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates this rank's parameters; with sharded state all replicas must call it.
 
@@ -124,7 +140,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         limit = state.cfg.sdp_gradient_clipping if in_shards is not None else 0
         if leaves is None or not is_divided():
             if limit:
-                self._global_grad_norm = float(torch.nn.utils.clip_grad_norm_(list(self._parameters()), limit))
+                self._clip(limit)
             self._kept.take_deferred()
             return self.optimizer.step() if closure is None else self.optimizer.step(closure)
         loss = None
@@ -145,6 +161,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
             if self.overflow:
                 log.say(f"a gradient overflowed: this step is skipped; the loss scale is {self._scale.value:g} now")
         return loss
+
+    def _clip(self, limit: float) -> None:
+        """Clips at a norm, if there is more: torch's own factor would make less of what a script has clipped to it."""
+        parameters = list(self._parameters())
+        total = torch.nn.utils.get_total_norm([each.grad for each in parameters if each.grad is not None])
+        self._global_grad_norm = float(total)
+        if self._global_grad_norm > limit:
+            torch.nn.utils.clip_grads_with_norm_(parameters, limit, total)
 
     def clip_master_grads(self, max_norm: float, norm_type: float = 2.0) -> float:
         """Clips the gradients by the norm of the whole model's, and returns that; -1 where they overflowed.
@@ -247,11 +271,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def settle(self) -> None:
         """The model is divided, or has more to train: the state of others' is dropped, and what is new shared out."""
-        if take_replaced(self.optimizer) and self._leaves is not None:
+        if adopt(self.optimizer) and self._leaves is not None:
             raise ValueError(
                 "smp.DistributedOptimizer: under smp.tensor_parallelism other parameters take the place of those that "
                 "it has: make it behind smp.DistributedModel"
             )
+        count = sum(1 for _ in self._parameters())
+        if state.model is not None and self._asked < count:  # before ranks have the state of other parameters
+            self._asked = count
+            optimizer_trial.refuse(self.optimizer, self.sharded)
         self._kept.settle()
 
     def __repr__(self) -> str:

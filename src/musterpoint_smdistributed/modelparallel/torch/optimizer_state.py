@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
@@ -9,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from . import absent, log, sharding
-from .distributed_parameters import part_of_state, whole_state
+from .distributed_parameters import part_of_state, take_replaced, whole_state
 from .leaves import COPY, HALF, SHARDS, Leaf, Leaves, Shard, merged, of_piece, taken, whole_as_shards
 from .model_state import PARTIAL
 from .state import state
@@ -255,9 +256,6 @@ class OptimizerState:
         """The model is divided, or has more to train: the state of others' is dropped, and what is new shared out."""
         if not is_divided():
             return
-        in_shards = _sharding()
-        if in_shards is not None:
-            in_shards.adopt(self._optimizer)
         for parameter in [each for each in self._optimizer.state if _is_away(each)]:
             del self._optimizer.state[parameter]
         if self._leaves is not None:
@@ -286,6 +284,29 @@ class OptimizerState:
     def _sizes(self) -> list[int]:
         """How many parameters, or leaves in their place, each group has."""
         return [len(group["params"]) for group in self._optimizer.param_groups]
+
+
+def settle_others() -> None:
+    """Optimizers that nobody has wrapped, as those inside another object, get what took their parameters' places."""
+    own = state.optimizer
+    for each in gc.get_objects():
+        if not issubclass(type(each), torch.optim.Optimizer) or "param_groups" not in vars(each):
+            continue
+        if own is None or each is not own.optimizer:
+            adopt(each)
+
+
+def adopt(optimizer: torch.optim.Optimizer) -> bool:
+    """An optimizer has this rank's parts of what it was made for; whether other parameters took the place of some.
+
+    So has its state, which some (Adagrad) make when they are made.
+    """
+    found, in_shards = take_replaced(optimizer), _sharding()
+    if in_shards is not None:
+        in_shards.adopt(optimizer)
+    for parameter, values in optimizer.state.items():
+        optimizer.state[parameter] = part_of_state(values, parameter)
+    return found
 
 
 def is_divided() -> bool:

@@ -12,6 +12,9 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
+
+from .errors import SMPStepError
 
 # They are computed on the module's rank. Hooks run on the rank that calls it, which has no parameters to compute them
 # of.
@@ -118,3 +121,13 @@ class Slots:
 
 def _tensors(held: Iterable[dict[str, Any]]) -> list[Any]:
     return list(itertools.chain.from_iterable(map(_values, held)))
+
+
+def refuse_cache(model: nn.Module, why: str) -> None:
+    """Raises SMPStepError where the weights of a model that are computed are in a cache, whose graph is one rank's and
+    one microbatch's."""
+    if parametrize._cache_enabled and any(map(parametrize.is_parametrized, model.modules())):
+        raise SMPStepError(
+            f"torch.nn.utils.parametrize.cached(): {why}, and a cache would be one rank's and one microbatch's. Leave "
+            "cached() out, or put it into the forward function of a module that is on one rank with all it calls"
+        )

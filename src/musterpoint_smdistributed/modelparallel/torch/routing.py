@@ -29,7 +29,7 @@ from .packing import Names, pack, unpack
 from .passes import ParameterHooks
 from .patches.checkpoint import kept_at_its_ends, one_after_the_other
 from .randomness import Stream
-from .replaced import ComputedWeights, Slots, Tensors
+from .replaced import ComputedWeights, Slots, Tensors, refuse_cache
 from .scheduler import current
 from .stages import Chain, ChainKey, Untraceable, chain, signature
 from .verification import differs, untouched
@@ -158,6 +158,7 @@ class ModuleRouting:
 
     def _replaced(self, name: str) -> Tensors:
         """What a call has been given in the place of parameters; tasks that come between would have it as well."""
+        refuse_cache(self.model, f"module {name or type(self.model).__name__} is called on several ranks")
         tensors = self._slots.replaced(name) if current() is not None else {}
         if tensors:
             which = f"{name}.{next(iter(tensors))}" if name else next(iter(tensors))

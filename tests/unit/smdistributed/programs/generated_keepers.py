@@ -44,6 +44,14 @@ class Spectral(Block):
         return self.inner(super().forward(x, ids, others))
 
 
+class Caching(Spectral):
+    """A weight that is computed once for two calls."""
+
+    def forward(self, x, ids, others):
+        with nn.utils.parametrize.cached():
+            return self.inner(super().forward(x, ids, others))
+
+
 class Frozenstats(Block):
     """A norm that stays in evaluation, whatever the model does."""
 

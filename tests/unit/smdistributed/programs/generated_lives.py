@@ -8,7 +8,7 @@ import torch
 from generated_blocks import WIDTH
 from torch import nn
 
-OLD = {"thaws": [], "adds": False, "zeroes": False, "replaces": None, "hooks": [], "dials": ""}
+OLD = {"thaws": [], "adds": False, "zeroes": False, "replaces": None, "hooks": [], "dials": "", "caches": False}
 """Values for specs that were drawn before these were."""
 WRAPPING = -1
 CAPTURED = []

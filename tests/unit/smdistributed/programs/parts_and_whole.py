@@ -35,11 +35,19 @@ def batch(number):
     return torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(number))
 
 
-def found(make, world, *runs):
+def sgd(parameters):
+    return torch.optim.SGD(parameters, 0.1)
+
+
+def unclipped(parameters):
+    """Leaves gradients as they are."""
+
+
+def found(make, world, *runs, optimizers=sgd, is_before=False, clip=unclipped):
     """The largest difference of losses, weights and buffers, or the error's words.
 
     What is called ``there`` in the model is on rank 1, or shared. All ranks have the same samples. ``runs``: what each
-    step does.
+    step does. ``is_before``: the optimizer is made before the model is wrapped.
     """
     begin(world)
     net, whole = made(make), made(make)
@@ -49,9 +57,10 @@ def found(make, world, *runs):
         if world.get("tensor_parallel_degree"):
             smp.set_tensor_parallelism(net.there)
     try:
+        earlier = optimizers(net.parameters()) if is_before else None
         model = together(smp.DistributedModel(net))
-        optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1))
-        alone = torch.optim.SGD(whole.parameters(), 0.1)
+        optimizer = smp.DistributedOptimizer(earlier or optimizers(model.parameters()))
+        alone = optimizers(whole.parameters())
         worst = 0.0
         for number, run in enumerate(runs or (usual,) * 3):
             optimizer.zero_grad()
@@ -62,11 +71,13 @@ def found(make, world, *runs):
             for parameter in whole.parameters():
                 if parameter.grad is not None:
                     parameter.grad /= 2
+            clip(model.parameters())
+            clip(whole.parameters())
             optimizer.step()
             alone.step()
         state = model.state_dict()
         return max(worst, *(distance(state[name], each) for name, each in whole.state_dict().items()))
-    except SMPError as error:
+    except (SMPError, TypeError) as error:
         return str(error)
 
 

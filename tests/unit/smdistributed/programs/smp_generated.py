@@ -21,8 +21,10 @@ from ending import leave
 from generated_blocks import MASKS, OTHER_CALL
 from generated_lives import CAPTURED, OLD, Life, wanted
 from generated_net import CLASSES, Net
+from generated_optimizers import MADE, clip, clip_more
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils import parametrize
 
 torch.set_num_threads(1)
 STEPS = 3
@@ -33,7 +35,7 @@ SHAKEN = 10
 CHANGING = (
     "collecting", "counting", "extra", "keeping", "norm", "noted", "setting", "twice", "watching", "assigning",
     "drawing", "skipping", "configured", "momentum", "queued", "remembering", "spectral", "auxiliary", "crossing",
-    "growing", "parental", "stored", "unrolled", "tallying", "numbering",
+    "growing", "parental", "stored", "unrolled", "tallying", "numbering", "caching",
 )  # fmt: skip
 """Blocks that change what they keep when they are computed again, in plain torch as well."""
 
@@ -48,7 +50,8 @@ def body(model, net, x, y, ids, spec, backward, teacher):
             (direction,) = torch.autograd.grad(functional.cross_entropy(model(x, ids), y), x)
             x, ids = (x + 0.1 * direction).detach(), ids + OTHER_CALL
         CAPTURED.clear()
-        output = model(x, ids)
+        with parametrize.cached() if spec["caches"] else contextlib.nullcontext():
+            output = model(x, ids)
         loss = functional.cross_entropy(output, y)
         if CAPTURED:
             loss = loss + 0.1 * sum(each.pow(2).mean() for each in CAPTURED)
@@ -88,10 +91,7 @@ def batch(spec, step, replica):
 
 
 def optimizer_of(spec, net):
-    kind, more = {
-        "SGD": (torch.optim.SGD, {}), "momentum": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
-        "Adam": (torch.optim.Adam, {"eps": 1e-2}), "AdamW": (torch.optim.AdamW, {"eps": 1e-2, "amsgrad": True}),
-    }[spec["optimizer"]]  # fmt: skip
+    kind, more = MADE[spec["optimizer"]]
     groups = [{"params": wanted(spec, net.parameters())}]
     if spec["groups"]:
         some = set(map(id, net.last.parameters()))
@@ -146,9 +146,9 @@ class Alone:
         return losses
 
     def update(self, world):
-        clip(self.spec, self.replicas[0])
+        clip(self.spec["clips"], self.replicas[0].parameters())
         if world.get("sdp_gradient_clipping"):
-            nn.utils.clip_grad_norm_(self.replicas[0].parameters(), world["sdp_gradient_clipping"])
+            clip_more(self.replicas[0].parameters(), world["sdp_gradient_clipping"])
         self.optimizer.step()
         self.seen += [each.detach().clone() for each in self.replicas[0].parameters()]
         with torch.no_grad():
@@ -163,13 +163,6 @@ def alike(spec, net):
         made = Net(spec["blocks"])
     made.load_state_dict(net.state_dict())
     return made
-
-
-def clip(spec, model):
-    if spec["clips"] == "norm":
-        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-    if spec["clips"] == "value":
-        nn.utils.clip_grad_value_(model.parameters(), 0.02)
 
 
 def divided(spec, world, seed, life):
@@ -230,7 +223,7 @@ def steps(spec, world, model, optimizer, alone, numbers, life):
             expected = alone.accumulate(world, number, teacher)[own]
             MASKS.replays = False
             worst = max(worst, *(distance(one, two) for one, two in zip(losses, expected)))
-        clip(spec, model)
+        clip(spec["clips"], model.parameters())
         optimizer.step()
         alone.update(world)
         for each in (optimizer, alone.optimizer) if schedules else ():

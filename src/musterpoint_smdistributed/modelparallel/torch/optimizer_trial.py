@@ -1,0 +1,238 @@
+"""Whether an optimizer does with parts what it does with the whole: those that are known, and a trial of any other.
+
+Where ranks have parts of a parameter, it has to compute each element by itself; where they have other parameters than
+their neighbours, each parameter by itself.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import inspect
+import math
+from collections import OrderedDict, defaultdict
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard
+
+from ..backend.exceptions import SMPUnsupportedError
+from . import sharding
+from .distributed_parameters import division
+from .state import state
+
+_TORCH = ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Rprop", "ASGD")
+_APEX = ("FusedAdam", "FusedSGD", "FusedAdagrad")
+_BITSANDBYTES = ("Adam", "AdamW", "SGD", "RMSprop", "Adagrad", "Lion", "AdEMAMix")
+_WIDE = {"optim_bits": 32, "percentile_clipping": 100, "max_unorm": 0.0}
+"""Settings of bitsandbytes' with which there are no blocks of elements that share a scale, and no norms."""
+ELEMENTWISE: Mapping[tuple[str, str], Mapping[str, Any]] = {
+    **{("torch", name): {} for name in _TORCH},
+    **{("apex", name): {} for name in _APEX},
+    **{("bitsandbytes", f"{name}{bits}"): _WIDE for name in _BITSANDBYTES for bits in ("", "32bit")},
+}
+"""Optimizers that compute each element by itself, by package and name, with the settings that they need for it."""
+_LEAST, _MOST = 8192, 1 << 20
+"""Elements of a trial's parameters: small ones have no blocks and no factors, and large ones take long."""
+_STEPS, _RATE, _DEPTH = 3, 0.01, 5
+_OTHERS = "Use one that computes each element by itself (SGD, Adam, AdamW, …)"
+
+
+class Sample(NamedTuple):
+    """A parameter of a trial. ``dim``: where ranks have parts of it, the axis that is cut."""
+
+    parameter: torch.Tensor
+    dim: int | None
+    values: torch.Tensor
+    gradients: tuple[torch.Tensor, ...]
+
+    def part(self, index: int | None) -> tuple[torch.Tensor, ...]:
+        """Values and gradients of a half, or of the whole: what every rank has all of is whole in each."""
+        every = (self.values, *self.gradients)
+        return every if index is None or self.dim is None else tuple(each.chunk(2, self.dim)[index] for each in every)
+
+
+def is_elementwise(optimizer: Any) -> bool:
+    """Whether it is known to compute each element by itself."""
+    kind = type(optimizer)
+    settings = ELEMENTWISE.get((kind.__module__.partition(".")[0], kind.__name__))
+    given = getattr(optimizer, "args", None)
+    return settings is not None and all(getattr(given, name, value) == value for name, value in settings.items())
+
+
+def inside(optimizer: Any) -> list[torch.optim.Optimizer]:
+    """The optimizers that another one has in its attributes, at any depth that a class of several would have."""
+    found: dict[int, torch.optim.Optimizer] = {}
+    reached: list[Any] = [value for name, value in vars(optimizer).items() if name not in ("param_groups", "state")]
+    for _ in range(_DEPTH):
+        some = [each for each in reached if issubclass(type(each), torch.optim.Optimizer)]
+        found.update((id(each), each) for each in some if each is not optimizer)
+        stops = (torch.Tensor, nn.Module, type, type(math), type(inside))
+        reached = [below for each in reached if not issubclass(type(each), stops) for below in gc.get_referents(each)]
+    return list(found.values())
+
+
+def refuse(optimizer: Any, shared: bool) -> None:
+    """Raises SMPUnsupportedError for one that does something else on ranks that have parts.
+
+    shared: whether the replicas share out its state.
+    """
+    listed = [each for group in optimizer.param_groups for each in group["params"]]
+    dims = {id(each): dim for each in listed for dim in (_dim(each),) if dim is not None}
+    in_shards = state.model is not None and state.model.sharding is not None
+    names = [
+        name
+        for name, counts in (
+            ("tensor_parallel_degree", dims and not in_shards),
+            ("sharded_data_parallel_degree", dims and in_shards),
+            ("partitions", state.group("pp").size > 1),
+            ("shard_optimizer_state", shared),
+        )
+        if counts
+    ]
+    unfit = in_shards and not _is_of_torch(optimizer)
+    if not names or (is_elementwise(optimizer) and not unfit):
+        return
+    why = _try(optimizer, list(_samples(optimizer, dims)), bool(dims), in_shards)
+    if why:
+        degrees = " and ".join(state.cfg.shown(name) for name in names)
+        raise SMPUnsupportedError(
+            f"smp.DistributedOptimizer: {type(optimizer).__qualname__} can't be used with {degrees}: {why}. {_OTHERS}, "
+            f"or leave {' and '.join(names)} out"
+        )
+
+
+def _is_of_torch(optimizer: Any) -> bool:
+    """Whether it computes with torch's operations, which know shards; those don't have what Rprop needs."""
+    return type(optimizer).__module__.startswith("torch.") and not isinstance(optimizer, torch.optim.Rprop)
+
+
+def _dim(parameter: torch.Tensor) -> int | None:
+    """The axis on which ranks have parts of a parameter."""
+    found = division(parameter)
+    if isinstance(parameter, DTensor):
+        return next((each.dim for each in parameter.placements if isinstance(each, Shard)), None)
+    return None if found is None else found.dim
+
+
+def _samples(optimizer: Any, dims: Mapping[int, int]) -> Iterator[Sample]:
+    """Of each group's parameters of a kind a small and a large one, with values and gradients of chance."""
+    draw = torch.Generator().manual_seed(1)
+    for group in optimizer.param_groups:
+        kinds: dict[Any, list[torch.Tensor]] = {}
+        for each in group["params"]:
+            kinds.setdefault((each.dim(), dims.get(id(each)), each.dtype, each.device), []).append(each)
+        for (_, dim, dtype, device), alike in kinds.items():
+            alike.sort(key=torch.Tensor.numel)
+            small = next((each for each in alike if each.numel() >= _LEAST), alike[-1])
+            large = next((each for each in reversed(alike) if each.numel() <= _MOST), alike[0])
+            for each in {id(each): each for each in (small, large)}.values():
+                divided = division(each)
+                shape = list(each.shape if divided is None else divided.shape)
+                along = dim or 0
+                if shape:
+                    shape[along] *= math.ceil(_LEAST / max(math.prod(shape), 1))
+                    shape[along] += shape[along] % 2
+                wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+                made = [torch.randn(shape, generator=draw) for _ in range(_STEPS + 1)]
+                if shape:  # the halves have other norms, and weights' and gradients' have another ratio in each
+                    ramp = torch.linspace(0.5, 2, shape[along])
+                    ramp = ramp.view([-1 if axis == along else 1 for axis in range(len(shape))])
+                    made = [made[0] / ramp, *(each * ramp for each in made[1:])]
+                values, *gradients = (tensor.to(device, wide) for tensor in made)
+                yield Sample(each, dim, values, tuple(gradients))
+
+
+def _try(optimizer: Any, samples: Sequence[Sample], in_parts: bool, in_shards: bool) -> str:
+    """Why an optimizer doesn't do with parts what it does with the whole; empty: it does."""
+    given = list(inspect.signature(type(optimizer).step).parameters.values())[1:]
+    needed = [each.name for each in given if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
+    if needed:
+        return f"its step() needs {' and '.join(needed)}, and calls it on its own"
+    devices = {each.values.device for each in samples if each.values.device.type == "cuda"}
+    with torch.random.fork_rng(devices=list(devices)):
+        try:
+            whole = _run(optimizer, samples, None, False)
+            alone = [_run(optimizer, samples[turn::2], None, False) for turn in range(2)] if len(samples) > 1 else []
+            halves = [_run(optimizer, samples, half, in_shards) for half in range(2)] if in_parts else []
+        except Exception as error:
+            return f"a trial with a copy of it failed ({type(error).__name__}: {str(error).splitlines()[0]:.200})"
+    if not any((whole[id(each.parameter)] != each.values).any() for each in samples):
+        return "three steps of a copy of it changed nothing"
+    for found, what in ((alone, "each parameter by itself comes out otherwise than all together"), (halves, "")):
+        for each in samples:
+            results = [some[id(each.parameter)] for some in found if id(each.parameter) in some]
+            if halves is found and results and each.dim is not None:
+                results = [torch.cat(results, each.dim)]
+            told = what or f"parts of a parameter (shape {tuple(each.values.shape)}) come out otherwise than the whole"
+            for result in results:
+                apart = _apart(whole[id(each.parameter)], result, each.values)
+                if apart:
+                    return f"in a trial of three steps {told}, by {apart:.1e} of what changed"
+    return ""
+
+
+def _apart(whole: torch.Tensor, other: torch.Tensor, before: torch.Tensor) -> float:
+    """How far two results are apart, as a part of the change, where that is more than rounding."""
+    moved = float((whole - before).abs().max())
+    found, rounding = float((whole - other).abs().max()), torch.finfo(whole.dtype).eps
+    near = rounding**0.5 * moved + 8 * rounding * float(whole.abs().max())
+    return 0.0 if found <= near else found / moved if moved else math.inf
+
+
+def _run(optimizer: Any, samples: Sequence[Sample], half: int | None, in_shards: bool) -> dict[int, torch.Tensor]:
+    """What a copy makes of the samples' values, by the parameters' ids."""
+    stands, gradients = {}, {}
+    for each in samples:
+        made = [part.clone() for part in each.part(half)]
+        if in_shards and each.dim is not None:
+            mesh = DeviceMesh.from_group(state.group("pp").process_group, made[0].device.type)  # this rank alone
+            made = [DTensor.from_local(part, mesh, [Shard(each.dim)]) for part in made]
+        stands[id(each.parameter)], gradients[id(each.parameter)] = nn.Parameter(made[0]), made[1:]
+    copied = _copy(optimizer, stands)
+    for step in range(_STEPS):
+        for key, stand in stands.items():
+            stand.grad = gradients[key][step]
+        type(copied).step(copied)
+    return {key: sharding.here(stand.detach()) for key, stand in stands.items()}
+
+
+def _copy(optimizer: Any, stands: Mapping[int, nn.Parameter]) -> Any:
+    """The same optimizer, and those inside of it, over other parameters; those that have no stand get no gradient."""
+    every = [optimizer, *inside(optimizer)]
+    made = {id(each): object.__new__(type(each)) for each in every}
+    others = {id(each): nn.Parameter(torch.zeros(1)) for each in _parameters(every)}
+    memo: dict[int, Any] = {**others, **stands, **made}
+    for old in every:
+        new, kept = made[id(old)], vars(old)
+        # a scheduler's step is the original's
+        left = {"state", "step", *(name for name in kept if name.startswith("_optimizer_"))}
+        vars(new).update(copy.deepcopy({name: value for name, value in kept.items() if name not in left}, memo))
+        vars(new).update((name, OrderedDict()) for name in left if name.startswith("_optimizer_"))
+        if "state" in kept:
+            vars(new)["state"] = defaultdict(dict, _begun(kept["state"], stands))
+        for group in vars(new).get("param_groups", ()):
+            if "lr" in group:  # that of a warm-up is nearly 0
+                group["lr"] = torch.full_like(group["lr"], _RATE) if torch.is_tensor(group["lr"]) else _RATE
+    return made[id(optimizer)]
+
+
+def _parameters(optimizers: Iterable[Any]) -> Iterator[torch.Tensor]:
+    return (each for optimizer in optimizers for group in optimizer.param_groups for each in group["params"])
+
+
+def _begun(values: Mapping[Any, Any], stands: Mapping[int, nn.Parameter]) -> dict[Any, Any]:
+    """State that optimizers make when they are made: of each parameter's first value, in its stand's shape."""
+
+    def alike(value: Any, old: torch.Tensor) -> Any:
+        if not isinstance(value, torch.Tensor) or value.shape != old.shape or not value.dim():
+            return copy.deepcopy(value)
+        return torch.full_like(stands[id(old)], float(sharding.here(value).flatten()[0]), requires_grad=False)
+
+    return {
+        stands[id(old)]: {name: alike(value, old) for name, value in its.items()}
+        for old, its in values.items()
+        if id(old) in stands
+    }

@@ -1,0 +1,46 @@
+"""Optimizers, norms and caches in a divided model: exact in double precision, or refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import RunRanks
+
+pytestmark = pytest.mark.torch
+
+PARTS = "in a trial of three steps parts of a parameter"
+COUPLED = "in a trial of three steps each parameter by itself comes out otherwise than all together"
+CLOSURE = "its step() needs closure, and calls it on its own"
+CACHED = "torch.nn.utils.parametrize.cached(): "
+INSIDE = "has other optimizers inside, which would step over the model's own parameters"
+WORLDS = {
+    "parts": "partitions=2",
+    "tensors": "tensor_parallel_degree=2",
+    "shards": "sharded_data_parallel_degree=2",
+    "shared state": "shard_optimizer_state=True",
+}
+REFUSED = {
+    **{f"Together, {world}": f"Together can't be used with {shown}" for world, shown in WORLDS.items()},
+    **{f"lbfgs, {world}": CLOSURE for world in WORLDS},
+    **{f"{name}, tensors": PARTS for name in ("Adafactor", "Muon", "trust")},
+    **{f"{name}, shards": PARTS for name in ("Muon", "trust")},
+    **{f"{name}, shards": "a trial with a copy of it failed (RuntimeError: aten." for name in ("Adafactor", "Rprop")},
+    **{f"Locked, {world}": "(TypeError: cannot pickle '_thread.lock' object)" for world in ("tensors", "shards")},
+    "two, shared state": f"Two {INSIDE}",
+    "cached, parts": f"{CACHED}module Computed is called on several ranks",
+    "cached around": f"{CACHED}it is around a step function, which runs several microbatches",
+    "no optimizer": "Nothing has no param_groups, state or step",
+}
+"""By the optimizer and the world."""
+
+
+def test_optimizers_are_asked(run_ranks: RunRanks) -> None:
+    """One that computes each element by itself, or each parameter, trains as in one process where that is enough."""
+    first, _ = run_ranks("smp_optimizers.py", 2)
+    assert len(first["said"]) == 69
+    for name, said in first["said"].items():
+        if name in REFUSED:
+            assert REFUSED[name] in str(said), (name, said)
+        else:
+            assert isinstance(said, float) and said <= 1e-12, (name, said)
+    assert all(COUPLED in first["said"][f"Together, {world}"] for world in WORLDS)

@@ -11,7 +11,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.distributed.tensor import DTensor
 
 from .state import state
-from .tensor_parallel import placements_of, without_wrappers
+from .tensor_parallel.dividing import placements_of, without_wrappers
 
 
 def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0, **more: Any) -> torch.Tensor:

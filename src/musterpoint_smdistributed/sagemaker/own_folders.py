@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.utils import _pytree
 
 from .state import state
-from .tensor_parallel import divided_as
+from .tensor_parallel.dividing import divided_as
 
 _FUNCTIONS = (("state_dict_saver", "_save_state_dict"), ("state_dict_loader", "_load_state_dict"))
 _LOADER = ("optimizer", "load_sharded_optimizer_state_dict")

@@ -18,7 +18,7 @@ from .delayed_param import on_meta
 from .errors import SMPConfigError, SMPUnsupportedError
 from .expert_parallel import experts_of
 from .state import state
-from .tensor_parallel import divided_as, placements_of, without_wrappers
+from .tensor_parallel.dividing import divided_as, placements_of, without_wrappers
 
 
 # Torch's would have flat parameters in the place of DTensors, and lose how they are divided. So it wraps the model

@@ -23,7 +23,7 @@ from . import log
 from .checkpoint_folders import SUFFIX, SMPCheckpointError, Staging, name_newest, newest, read_safely, remove_old, whole
 from .communication import MP_GROUP, WORLD, barrier
 from .leaves import HALF, SHARDS
-from .model_state import PARTIAL, with_tied
+from .model_state import PARTIAL, with_tied, without_mark
 from .nn.huggingface.models import to_ours, to_theirs
 from .state import state
 
@@ -76,7 +76,7 @@ def save(
             _write(obj, temporary, options, {**_layout(), "v3": v3})
     elif state.group("mp").rank == _shard() == 0:
         with whole(path) as temporary:
-            _write(_without_mark(obj), temporary, options)
+            _write(without_mark(obj), temporary, options)
 
 
 def load(
@@ -171,11 +171,11 @@ def _write_whole(stage: Stage, files: _Files, model: Any, optimizer: Any, first:
         if first:
             for to_others, _ in state.module_manager.translate_functions if translates else ():
                 values = to_others(values)
-            _write(_without_mark(values), stage(files.model), {})
+            _write(without_mark(values), stage(files.model), {})
     if optimizer is not None:
         values = optimizer.state_dict()
         if first:
-            _write(_without_mark(values), stage(files.optimizer), {})
+            _write(without_mark(values), stage(files.optimizer), {})
 
 
 def resume_from_checkpoint(
@@ -287,8 +287,7 @@ def _shard() -> int:
 
 
 def _shards() -> int:
-    degree: int = state.cfg.sharded_data_parallel_degree
-    return degree
+    return int(state.cfg.sharded_data_parallel_degree)
 
 
 def _files(folder: str, tag: str, partial: bool, replica: int = 0) -> _Files:
@@ -348,20 +347,6 @@ def _partial_key(obj: Any) -> str | None:
     if obj.get(PARTIAL):
         return "the state dict"
     return next((f"{key!r}" for key, value in obj.items() if isinstance(value, Mapping) and value.get(PARTIAL)), None)
-
-
-def _without_mark(obj: Any) -> Any:
-    """The same without the key, which no other program expects."""
-    if not isinstance(obj, dict):
-        return obj
-    marked = [key for key, value in obj.items() if isinstance(value, dict) and PARTIAL in value]
-    if PARTIAL not in obj and not marked:
-        return obj
-    copied = obj.copy()
-    copied.pop(PARTIAL, None)
-    for key in marked:
-        copied[key] = _without_mark(obj[key])
-    return copied
 
 
 def _write(obj: Any, path: str, options: Mapping[str, Any], layout: Mapping[str, Any] | None = None) -> None:

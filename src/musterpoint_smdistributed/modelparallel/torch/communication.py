@@ -38,18 +38,8 @@ class RankType(enum.Enum):
     RDP_RANK = "rdp"
 
 
-WORLD = CommGroup.WORLD
-MP_GROUP = CommGroup.MP_GROUP
-DP_GROUP = CommGroup.DP_GROUP
-PP_GROUP = CommGroup.PP_GROUP
-TP_GROUP = CommGroup.TP_GROUP
-RDP_GROUP = CommGroup.RDP_GROUP
-WORLD_RANK = RankType.WORLD_RANK
-MP_RANK = RankType.MP_RANK
-DP_RANK = RankType.DP_RANK
-PP_RANK = RankType.PP_RANK
-TP_RANK = RankType.TP_RANK
-RDP_RANK = RankType.RDP_RANK
+WORLD, MP_GROUP, DP_GROUP, PP_GROUP, TP_GROUP, RDP_GROUP = CommGroup
+WORLD_RANK, MP_RANK, DP_RANK, PP_RANK, TP_RANK, RDP_RANK = RankType
 
 
 def broadcast(obj: Any, group: CommGroup = WORLD) -> None:

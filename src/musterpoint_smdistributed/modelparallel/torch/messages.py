@@ -6,7 +6,7 @@ import contextlib
 import functools
 import pickle
 from collections import deque
-from typing import Any, Callable, Iterator, NamedTuple, Sequence
+from typing import Any, Callable, Iterator, NamedTuple, Sequence, cast
 
 import torch
 
@@ -48,11 +48,6 @@ class Context(NamedTuple):
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
         """Computes under this context in the calling thread."""
-        casts = any(each.enabled or torch.is_autocast_enabled(each.device) for each in self.autocast)
-        if not casts and self.inference == torch.is_inference_mode_enabled():
-            with torch.set_grad_enabled(self.grad):
-                yield
-            return
         with contextlib.ExitStack() as stack:
             if self.inference != torch.is_inference_mode_enabled():
                 stack.enter_context(torch.inference_mode(self.inference))
@@ -72,8 +67,7 @@ def _written(values: tuple[Any, ...]) -> bytes:
 
 @functools.lru_cache(maxsize=256)
 def _read(data: bytes) -> tuple[Any, ...]:
-    values: tuple[Any, ...] = pickle.loads(data)
-    return values
+    return cast("tuple[Any, ...]", pickle.loads(data))
 
 
 def _context(data: bytes) -> Context:

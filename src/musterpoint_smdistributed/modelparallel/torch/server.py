@@ -22,12 +22,12 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
-from typing import Any, Callable, Generic, Iterator, Literal, NamedTuple, Sequence, TypeVar
+from typing import Any, Callable, Generic, Iterator, NamedTuple, Sequence, TypeVar
 
 import torch
 
 from . import absent, aliases, log, passes, randomness
-from .callee import Callee, Exchange, RemoteCall
+from .callee import Callee, spread
 from .effects import Given, Known, in_graph
 from .errors import SMPPeerLostError, SMPRemoteError, SMPStalledError, SMPStepError, text_of
 from .messages import (
@@ -51,13 +51,11 @@ from .messages import (
 from .packing import pack, unpack
 from .routing import ModuleRouting
 from .scheduler import Ahead, Scheduler, Task, current
+from .state import state
 from .topology import Kind
 from .transport import Inbox, Lost, Message, Transport
 
 T = TypeVar("T")
-Schedule = Literal["interleaved", "simple"]
-"""``interleaved``: backward passes run as soon as they can, and so memory is freed. ``simple``: all microbatches go
-through their forward passes first."""
 Bodies = Callable[[], Sequence[Callable[[], Any]]]
 Merge = Callable[[list[Any]], Any]
 Alike = AbstractContextManager[None]
@@ -75,47 +73,98 @@ class Outcome(NamedTuple, Generic[T]):
     backward: bool
 
 
+class Exchange:
+    """One call from the caller's side, as it goes through autograd."""
+
+    def __init__(self, server: Server, call: Call, seed: int, context: Context, arguments: bytes, what: str) -> None:
+        self.server, self.call, self.seed, self.context, self.arguments = server, call, seed, context, arguments
+        self.what = what
+        self.result: Result
+        self.results: Sequence[torch.Tensor] = ()
+        self.passed: set[int] = set()
+        """Results through which a backward pass has come that doesn't keep the graph."""
+
+    @torch.no_grad()
+    def ask(self, tensors: Sequence[torch.Tensor], brought: int) -> list[torch.Tensor]:
+        """Has the call run; the tensors to which gradients may go back from it.
+
+        Args:
+            brought: the number of tensors that aren't arguments: the others of them mustn't be linked to the graph,
+                since torch frees what a backward pass comes to.
+        """
+        need = tuple(self.context.grad and tensor.requires_grad for tensor in tensors)
+        request = Forward(self.call, 0, self.seed, self.context, self.arguments, need, brought)
+        self.result, self.results = self.server.ask(self.call.links[0].rank, self.call.id, request, tensors)
+        return [each.detach() if index in self.result.unused else each for index, each in enumerate(tensors)]
+
+
+class RemoteCall(torch.autograd.Function):
+    """The autograd node of a call to another rank. ``anchor`` has it recorded also where no argument needs a gradient,
+    since the parameters there do."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, exchange: Exchange, *tensors: torch.Tensor) -> Any:
+        ctx.set_materialize_grads(False)
+        ctx.exchange, ctx.count = exchange, len(tensors)
+        results, exchange.results = exchange.results, ()
+        fixed = [each for each, needed in zip(results, exchange.result.need_gradient) if not needed]
+        ctx.mark_non_differentiable(*fixed)
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
+        exchange: Exchange = ctx.exchange
+        server, call = exchange.server, exchange.call
+        if torch.is_grad_enabled():
+            raise SMPStepError(
+                f"create_graph=True through {exchange.what}, which is on another rank of the pipeline: gradients of "
+                "gradients don't go from rank to rank. Put what they go through on one rank, with the step function "
+                "(smp.set_partition(…, 0)), or set partitions to 1"
+            )
+        server.backward = True
+        task = current()
+        if task is not None:
+            task.backward = True
+        needed = exchange.result.need_gradient
+        present = tuple(gradient is not None and need for gradient, need in zip(gradients, needed))
+        keeps, some = passes.keeps_graph(), passes.some()
+        if not any(present):
+            return (None,) * (2 + ctx.count)
+        through = {index for index, here in enumerate(present) if here}
+        if through & exchange.passed:
+            raise SMPStepError(passes.second_time(exchange.what))
+        if not keeps:
+            exchange.passed |= through
+            if task is not None:
+                task.passed.append(exchange.what)
+        request = Backward(call, len(call.links) - 1, present, keeps, some, passes.number())
+        # those of an embedding with `sparse=True` may be another kind
+        sent = [each.to_dense() for each, is_sent in zip(gradients, present) if is_sent and each is not None]
+        answer, received = server.ask(call.links[-1].rank, call.id, request, sent)
+        return (None, None, *spread(answer.present, received))
+
+
 class Server(ABC):
     """One rank's part in the steps of its pipeline.
 
     ``is_leader``: whether it runs the step function. ``in_step``: whether a step runs. ``backward``: whether that has
     begun a backward pass.
-
-    Args:
-        ranks: the global ranks of the pipeline, in its order; the first is the leader.
-        rank: this rank among them.
-        everyone: all global ranks of the job, to be told of a failure.
-        active: how many microbatches may be under way.
-        device: this rank's GPU.
-        sharing: the global ranks that share the tensors of this rank's layers, with this one.
     """
 
     is_leader: bool
 
-    def __init__(
-        self,
-        transport: Transport,
-        inbox: Inbox,
-        ranks: Sequence[int],
-        rank: int,
-        everyone: Sequence[int],
-        routing: ModuleRouting,
-        schedule: Schedule,
-        active: int,
-        device: torch.device | None = None,
-        sharing: Sequence[int] = (),
-    ) -> None:
-        self._transport, self._inbox = transport, inbox
-        self._ranks, self._rank, self._everyone = tuple(ranks), rank, tuple(everyone)
-        self._routing = routing
-        own = self._ranks[rank]
-        partners = [each for each in sharing if each != own]
-        self._turns = Turns(partners, not sharing or own == sharing[0], self._send_to)
-        self._backward_first = schedule == "interleaved"
-        self._holds_backward = schedule == "simple"
-        self._active = active if schedule == "interleaved" else sys.maxsize
+    def __init__(self, transport: Transport, inbox: Inbox, routing: ModuleRouting, device: torch.device | None) -> None:
+        self._transport, self._inbox, self._routing = transport, inbox, routing
+        pipeline, sharing = state.group("pp"), state.group("tp")
+        self._ranks, self._rank = pipeline.ranks, pipeline.rank
+        partners = [each for each in sharing.ranks if each != state.world.rank]
+        self._turns = Turns(partners, sharing.rank == 0, self._send_to)
+        # all microbatches go through their forward passes first; else a backward pass runs as soon as it can, and so
+        # memory is freed
+        self._holds_backward = state.cfg.pipeline == "simple"
+        self._active = sys.maxsize if self._holds_backward else state.cfg.active_microbatches
         self._scheduler = Scheduler(device)
-        self._ahead = Ahead(len(self._ranks) - rank + 1)
+        self._ahead = Ahead(len(self._ranks) - self._rank + 1)
         self._callee = Callee(routing, self._send, device)
         self._anchor = torch.zeros((), requires_grad=True)
         self._numbers = itertools.count()
@@ -266,9 +315,15 @@ class Server(ABC):
         self._send(rank, request, tensors)
         return self._scheduler.wait()
 
-    @abstractmethod
     def pause(self) -> None:
-        """Called between modules, also in backward passes: the leader may have something better to do."""
+        """Called between modules, also in backward passes: on the leader older microbatches' forward passes come first.
+
+        A loss is computed there, and until then the last rank has nothing to do. Modules see the microbatches in their
+        order all the same.
+        """
+        task = current()
+        if self.is_leader and task is not None and not self._turns.partners and not self._inbox.empty():
+            self._scheduler.pause()
 
     def turn_backward(self) -> None:
         """The current task begins its backward pass."""
@@ -420,7 +475,7 @@ class Server(ABC):
         self._scheduler.clear()
         if first and not isinstance(error, SMPRemoteError):
             said = Failed(self._ranks[self._rank], text_of(error))
-            others = [rank for rank in self._everyone if rank not in self._ranks]
+            others = [rank for rank in range(state.world.topology.world) if rank not in self._ranks]
             for rank in [*(self._ranks[peer] for peer in self._peers()), *others]:
                 self._transport.tell(rank, said)
 

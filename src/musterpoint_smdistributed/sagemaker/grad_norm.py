@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -45,8 +45,7 @@ def _by_mesh(model: nn.Module) -> list[list[Any]]:
 
 def _of_tensors(parameters: list[Any], order: float) -> torch.Tensor:
     norm: Any = nn.utils.get_total_norm([each.grad for each in parameters], order)
-    whole: torch.Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-    return whole
+    return cast(torch.Tensor, norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
 
 
 def _together(norms: list[torch.Tensor], order: float) -> torch.Tensor:

@@ -10,7 +10,7 @@ import hmac
 import selectors
 import socket
 import time
-from typing import Any, Callable, Generator, Generic, TypeVar, cast
+from typing import Any, Callable, Generator, Generic, NamedTuple, TypeVar, cast
 
 T = TypeVar("T")
 Talk = Callable[[socket.socket], Generator[int, bytes, T]]
@@ -21,6 +21,13 @@ PATIENCE = 20.0
 """Seconds for a caller to prove itself."""
 MOST = 128
 """Callers at a time."""
+
+
+class Admitted(NamedTuple):
+    """A caller that has proved itself: its connection, which blocks, and what its conversation returned."""
+
+    connection: socket.socket
+    who: Any
 
 
 class _Caller(Generic[T]):
@@ -62,8 +69,8 @@ class Admission(Generic[T]):
         self._selector.register(self._closed, selectors.EVENT_READ)
         self._callers: dict[socket.socket, _Caller[T]] = {}
 
-    def next(self, until: float | None = None) -> tuple[socket.socket, T]:
-        """The next caller that has proved itself: its connection, which blocks, and what its conversation returned.
+    def next(self, until: float | None = None) -> Admitted:
+        """The next caller that has proved itself.
 
         Raises TimeoutError where nobody has by ``until``, and OSError where :meth:`close` was called.
         """
@@ -83,7 +90,7 @@ class Admission(Generic[T]):
                 caller: _Caller[T] = key.data
                 who = self._heard(caller) if caller.connection in self._callers else None
                 if who is not None:
-                    return caller.connection, who
+                    return Admitted(caller.connection, who)
 
     def close(self) -> None:
         """Has :meth:`next` fail, in whichever thread it is."""

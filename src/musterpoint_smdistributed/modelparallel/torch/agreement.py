@@ -40,21 +40,17 @@ def alike(step: str, arguments: Any) -> Iterator[None]:
         said = list(told_by_all(told, group.ranks, group.process_group).values())
     others = [rank for rank, (_, theirs) in zip(group.ranks, said) if theirs != told[1]]
     if others:
-        raise SMPStepError(_other_batch(step, own, others))
+        feed = (
+            "with prescaled_batch all of them get the same batch: use smp.rdp_rank() and smp.rdp_size() in the sampler"
+            if state.cfg.prescaled_batch
+            else "their batches must have the same shapes: use drop_last=True, and pad sequences to one length"
+        )
+        raise SMPStepError(
+            f"{step}: rank {state.world.rank} was called with tensors of shapes {', '.join(own) or 'none'}, and ranks "
+            f"{others}, which share its tensors, with others; {feed}"
+        )
     with randomness.stream(said[0][0], randomness.own_device()) if shares_activations() else contextlib.nullcontext():
         yield
-
-
-def _other_batch(step: str, shapes: list[str], others: list[int]) -> str:
-    feed = (
-        "with prescaled_batch all of them get the same batch: use smp.rdp_rank() and smp.rdp_size() in the sampler"
-        if state.cfg.prescaled_batch
-        else "their batches must have the same shapes: use drop_last=True, and pad sequences to one length"
-    )
-    return (
-        f"{step}: rank {state.world.rank} was called with tensors of shapes {', '.join(shapes) or 'none'}, and ranks "
-        f"{others}, which share its tensors, with others; {feed}"
-    )
 
 
 # ---- random numbers

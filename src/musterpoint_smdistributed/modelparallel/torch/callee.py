@@ -10,7 +10,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from . import aliases, part_reads, passes, randomness
 from .effects import Attribute, Changed, Known
 from .errors import SMPStepError
-from .messages import Backward, Call, CallId, Forward, Gradients, Result
+from .messages import Backward, CallId, Forward, Gradients, Result
 from .packing import Names, Packed, pack, unpack
 from .routing import ModuleRouting
 from .scheduler import current
@@ -107,13 +107,15 @@ class Callee:
                 value = function(*args, **kwargs)
             effects = [*effects, *guard.effects(look)]
         last = position + 1 == len(call.links)
-        left = self._left.get((call.id.rank, call.microbatch), {})
+        left = self._left.setdefault((call.id.rank, call.microbatch), {})
         known = look.known | {key: each for key, (_, each) in left.items()}
         first = len(entered) - request.brought
         known |= {id(each): Known("sent", index) for index, each in enumerate(entered[first:], first)}
         packed = _packed(value, effects, last, self._names, what, known)
-        if effects and last:
-            self._note(call, packed.tensors, effects)
+        if effects and last:  # tensors in attributes may be effects of a later call as well: the caller has them then
+            for index, each in enumerate(packed.tensors):
+                if each.requires_grad:
+                    left[id(each)] = each, Known("left", (call.id.number, index))
         views = aliases.found(packed.tensors, [] if position else entered) if last else ()
         changed: tuple[int, ...] = ()
         if position == 0 and last:
@@ -155,13 +157,6 @@ class Callee:
         """Drops what never got a backward pass."""
         self._saved.clear()
         self._left.clear()
-
-    def _note(self, call: Call, results: Sequence[torch.Tensor], effects: Sequence[Changed | Attribute]) -> None:
-        """Tensors in attributes may be effects of a later call as well; the caller has them then."""
-        left = self._left.setdefault((call.id.rank, call.microbatch), {})
-        for index, each in enumerate(results):
-            if each.requires_grad:
-                left[id(each)] = each, Known("left", (call.id.number, index))
 
 
 def _unused(results: Sequence[torch.Tensor], entries: Sequence[GradientEdge | None], brought: int) -> tuple[int, ...]:

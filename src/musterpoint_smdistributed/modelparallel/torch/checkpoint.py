@@ -214,7 +214,8 @@ def resume_from_checkpoint(
     if partial:
         _check_layout(os.path.dirname(files.model), place)
     if safe is not None:
-        values = _tied(importlib.import_module("safetensors.torch").load_file(safe))
+        module, values = state.model.module, importlib.import_module("safetensors.torch").load_file(safe)
+        values = to_theirs(module, with_tied(module, to_ours(module, values)))
     else:
         values = read_safely(place)
     translators = [] if partial else [from_others for _, from_others in state.module_manager.translate_functions]
@@ -236,12 +237,6 @@ def _safetensors(place: str) -> str | None:
     path = os.path.join(os.path.dirname(place), "model.safetensors")
     wanted = os.path.basename(place) == "pytorch_model.bin" and not os.path.exists(place)
     return path if wanted and os.path.exists(path) else None
-
-
-def _tied(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """With all names of weights that are tied, as the wrapped model has them."""
-    model = state.model
-    return to_theirs(model.module, with_tied(model.module, to_ours(model.module, values)))
 
 
 def _resume_optimizer(files: _Files, partial: bool, load_state: bool) -> None:
@@ -328,12 +323,6 @@ def _layout() -> dict[str, int]:
     return {**layout, "sharded_data_parallel_degree": _shards()}
 
 
-def _degrees() -> str:
-    """How this job divides the model, the pipeline first."""
-    pipeline, *others = _layout().items()
-    return " and ".join(f"{name} {degree}" for name, degree in (pipeline, *(each for each in others if each[1] > 1)))
-
-
 def _has_shards(obj: Any) -> bool:
     """Whether each replica has another one: a part of the optimizer's state that the replicas share out."""
     values = obj.values() if isinstance(obj, Mapping) else ()
@@ -390,8 +379,10 @@ def _missing(path: str, place: str, partial: bool) -> str:
     parts = parts or sorted(glob.glob(os.path.join(glob.escape(folder), "model_*.pt")))
     if not parts:
         return f"{place} doesn't exist"
+    pipeline, *others = _layout().items()
+    degrees = (f"{name} {degree}" for name, degree in (pipeline, *(each for each in others if each[1] > 1)))
     return (
         f"{place} doesn't exist, but {len(parts)} other part{'s' if len(parts) > 1 else ''} of it: this job has "
-        f"{_degrees()}; resume with the number that it was saved with, on a file system that all hosts share, or save "
-        "the whole model (partial=False), which fits any number"
+        f"{' and '.join(degrees)}; resume with the number that it was saved with, on a file system that all hosts "
+        "share, or save the whole model (partial=False), which fits any number"
     )

@@ -152,11 +152,6 @@ def poured(old: Any, new: Any) -> Any:
     return old
 
 
-def same(one: Content, two: Content) -> bool:
-    """Whether both contain the same objects."""
-    return alike(one.items, two.items) and alike(one.attributes, two.attributes)
-
-
 def alike(one: Any, two: Any) -> bool:
     """Whether two containers have the same objects."""
     if isinstance(one, dict):
@@ -413,7 +408,7 @@ def ways_to(modules: Mapping[str, nn.Module]) -> dict[int, tuple[Any, Any]]:
 def _other(value: Any, before: Content) -> Content | None:
     """What is in an object now; None: the same as before."""
     now = content(value)
-    return None if now is None or same(before, now) else now
+    return None if now is None or all(map(alike, before, now)) else now
 
 
 def _of_table(name: str, table: str, held: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[Attribute]:

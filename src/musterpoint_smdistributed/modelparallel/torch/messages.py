@@ -90,26 +90,17 @@ class Turns:
         self.partners = tuple(partners)
         self.follows = bool(partners) and not first
         self._send = send
-        self._told: deque[Turn] = deque()
+        self.told: deque[Turn] = deque()
+        """What the first rank has chosen to run, and doesn't run here yet."""
 
     def announce(self, step: int, key: tuple[Any, ...]) -> None:
         """This rank has chosen."""
         for partner in self.partners:
             self._send(partner, Turn(step, key))
 
-    def heard(self, turn: Turn) -> None:
-        """The first rank has chosen."""
-        self._told.append(turn)
-
     def next(self, step: int) -> tuple[Any, ...] | None:
         """What this rank has to run; None as long as nobody has said."""
-        if self._told and self._told[0].step == step:
-            return self._told[0].key
-        return None
-
-    def taken(self) -> None:
-        """It runs."""
-        self._told.popleft()
+        return self.told[0].key if self.told and self.told[0].step == step else None
 
 
 class Link(NamedTuple):

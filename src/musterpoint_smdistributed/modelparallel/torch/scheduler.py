@@ -18,7 +18,7 @@ from .randomness import Stream
 
 
 class Ahead:
-    """Of how many microbatches the forward pass of a rank is ahead of the backward pass.
+    """Of how many microbatches of a step the forward pass of a rank is ahead of the backward pass.
 
     As long as there are few of them forward passes come first, so that there is something to do until the gradients of
     the next one are there. A loss has to be computed on the first rank in between, hence one more than in 1F1B.
@@ -32,11 +32,6 @@ class Ahead:
     @property
     def far(self) -> bool:
         return len(self._forward) >= self._enough
-
-    def begin(self) -> None:
-        """A step begins."""
-        self._forward.clear()
-        self._backward.clear()
 
     def runs(self, task: Task) -> None:
         if task.backward:

@@ -164,7 +164,6 @@ class Server(ABC):
         self._holds_backward = state.cfg.pipeline == "simple"
         self._active = sys.maxsize if self._holds_backward else state.cfg.active_microbatches
         self._scheduler = Scheduler(device)
-        self._ahead = Ahead(len(self._ranks) - self._rank + 1)
         self._callee = Callee(routing, self._send, device)
         self._anchor = torch.zeros((), requires_grad=True)
         self._numbers = itertools.count()
@@ -250,7 +249,7 @@ class Server(ABC):
         new = bool(waiting) and waiting[0].key == key
         task = waiting.pop(0) if new else self._scheduler.take(key)
         if task is not None:
-            self._turns.taken()
+            self._turns.told.popleft()
         return task
 
     # ---- calls of modules on other ranks, by tasks
@@ -391,7 +390,7 @@ class Server(ABC):
             task = Task(work, body.call.microbatch, backward=True)
             self._scheduler.add(task, ("backward", *body.call.id, body.position))
         elif isinstance(body, Turn):
-            self._turns.heard(body)
+            self._turns.told.append(body)
         elif isinstance(body, Start):
             self._starts.append(body)
         elif isinstance(body, Started):
@@ -440,7 +439,7 @@ class Server(ABC):
             raise SMPRemoteError(self._ranks[self._rank], f"an earlier step failed: {self._broken!r}")
         self.in_step, self.backward = True, False
         self._scheduler.begin()
-        self._ahead.begin()
+        self._ahead = Ahead(len(self._ranks) - self._rank + 1)
 
     def _finish(self) -> None:
         """What never got a backward pass is dropped."""

@@ -18,6 +18,13 @@ from . import log
 from .config import Config, read
 from .topology import KINDS, Kind, Topology
 
+__all__ = [
+    "dp_rank", "dp_size", "get_dp_group", "get_dp_process_group", "get_mp_group", "get_mp_process_group",
+    "get_pp_group", "get_pp_process_group", "get_rdp_group", "get_rdp_process_group", "get_tp_group",
+    "get_tp_process_group", "get_world_process_group", "is_initialized", "is_tracing", "local_rank", "local_size",
+    "mp_rank", "mp_size", "pp_rank", "pp_size", "rank", "rdp_rank", "rdp_size", "size", "state", "tp_rank", "tp_size",
+]  # fmt: skip
+
 
 def rank() -> int:
     """This process among all."""

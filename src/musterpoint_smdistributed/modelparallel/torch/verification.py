@@ -145,16 +145,16 @@ class _Written(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with part_reads.allowed():
             self._parameters = [(each, each.detach()) for each in parameters]
         with torch._C.DisableTorchFunctionSubclass():
-            self._storages = {_storage(data): data for _, data in self._parameters}
-        self._before: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+            self._storages = {aliases.storage(data): data for _, data in self._parameters}
+        self._before: dict[int | None, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func._schema.is_mutable:
             for given in _pytree.tree_leaves((args, kwargs)):
-                held = self._storages.get(_storage(given)) if isinstance(given, torch.Tensor) else None
-                if held is not None and _storage(held) not in self._before:
+                held = self._storages.get(aliases.storage(given)) if isinstance(given, torch.Tensor) else None
+                if held is not None and aliases.storage(held) not in self._before:
                     with _disable_current_modes():
-                        self._before[_storage(held)] = held, held.clone()
+                        self._before[aliases.storage(held)] = held, held.clone()
         return func(*args, **(kwargs or {}))
 
     def any(self) -> bool:
@@ -171,10 +171,3 @@ class _Written(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     parameter.data = data
             for data, before in self._before.values():
                 data.copy_(before)
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):
-        return 0  # a kind of tensor without

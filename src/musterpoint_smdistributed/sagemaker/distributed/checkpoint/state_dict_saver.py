@@ -43,7 +43,6 @@ def save(
         TypeError: an argument that there isn't.
     """
     only_known("save", more)
-    maybe_finalize_async_calls()
     place, where = _place(checkpoint_id, storage_writer, process_group)
     dcp.save(
         state_dict, checkpoint_id=where, storage_writer=storage_writer, planner=planner, process_group=process_group
@@ -66,7 +65,6 @@ def async_save(
     One after the other: a second call waits for the first.
     """
     only_known("async_save", more)
-    maybe_finalize_async_calls()
     place, where = _place(checkpoint_id, storage_writer, process_group)
     future = dcp.async_save(
         state_dict, checkpoint_id=where, storage_writer=storage_writer, planner=planner, process_group=process_group
@@ -91,7 +89,8 @@ def maybe_finalize_async_calls(blocking: bool = True, process_group: Any = None)
 
 
 def _place(checkpoint_id: Any, storage_writer: Any, group: Any) -> tuple[Place | None, Any]:
-    """What has to be put in its place in the end, and where to write."""
+    """What has to be put in its place in the end, and where to write, when all earlier ones are written."""
+    maybe_finalize_async_calls()
     if storage_writer is not None or checkpoint_id is None:
         return None, checkpoint_id
     place = Place(checkpoint_id)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 from typing import Any, Iterator, Sequence
 
 import torch
@@ -170,19 +171,11 @@ class GatherOrder:
             return
         orders: list[list[str]] = [[] for _ in self._ranks]
         dist.all_gather_object(orders, self._names, group=self._group)
-        raise SMPStepError(_other_order(dict(zip(self._ranks, orders))))
-
-
-def _other_order(orders: dict[int, list[str]]) -> str:
-    """What is said of the first place where ranks differ."""
-    longest = max(map(len, orders.values()))
-    for place in range(longest):
-        names = {rank: order[place] if place < len(order) else END for rank, order in orders.items()}
-        if len(set(names.values())) > 1:
-            break
-    each = ", ".join(f"rank {rank} {name}" for rank, name in names.items())
-    return (
-        f"ranks call different layers of a row, or in another order: as number {place + 1} of the step {each}. Each "
-        "has a part of every one (sharded_data_parallel_degree), so all must call the same. Where data decide "
-        "(experts, LayerDrop), call all of them and weigh what they give, or leave the degree at 1"
-    )
+        places = list(enumerate(itertools.zip_longest(*orders, fillvalue=END), 1))
+        number, names = next((place for place in places if len(set(place[1])) > 1), places[-1])  # where they differ
+        each = ", ".join(f"rank {rank} {name}" for rank, name in zip(self._ranks, names))
+        raise SMPStepError(
+            f"ranks call different layers of a row, or in another order: as number {number} of the step {each}. Each "
+            "has a part of every one (sharded_data_parallel_degree), so all must call the same. Where data decide "
+            "(experts, LayerDrop), call all of them and weigh what they give, or leave the degree at 1"
+        )

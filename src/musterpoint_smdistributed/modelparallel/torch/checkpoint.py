@@ -65,11 +65,8 @@ def save(
     key = None if partial else _partial_key(obj)
     if key is not None:
         log.logger.warning(
-            "smp.save(…, %r, partial=False): %s is this rank's part only (local_state_dict), so it goes to %s; "
-            "state_dict() gives the whole",
-            path,
-            key,
-            _part(path),
+            f"smp.save(…, {path!r}, partial=False): {key} is this rank's part only (local_state_dict), so it goes to "
+            f"{_part(path)}; state_dict() gives the whole"
         )
     if partial or key is not None:
         with whole(_part(path, v3)) as temporary:
@@ -215,6 +212,7 @@ def resume_from_checkpoint(
         _check_layout(os.path.dirname(files.model), place)
     if safe is not None:
         module, values = state.model.module, importlib.import_module("safetensors.torch").load_file(safe)
+        # with all names of weights that are tied, as the wrapped model has them
         values = to_theirs(module, with_tied(module, to_ours(module, values)))
     else:
         values = read_safely(place)

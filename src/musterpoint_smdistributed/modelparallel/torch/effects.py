@@ -154,13 +154,11 @@ def poured(old: Any, new: Any) -> Any:
 
 def alike(one: Any, two: Any) -> bool:
     """Whether two containers have the same objects."""
+    if isinstance(one, (dict, list)) and not (len(one) == len(two) and all(map(operator.is_, one, two))):
+        return False
     if isinstance(one, dict):
-        return len(one) == len(two) and all(map(operator.is_, one, two)) and all(
-            map(operator.is_, one.values(), two.values())
-        )  # fmt: skip
-    if isinstance(one, list):
-        return len(one) == len(two) and all(map(operator.is_, one, two))
-    return bool(one == two)
+        return all(map(operator.is_, one.values(), two.values()))
+    return isinstance(one, list) or bool(one == two)
 
 
 def objects(value: Any) -> Ways:

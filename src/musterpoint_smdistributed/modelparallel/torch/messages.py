@@ -12,6 +12,8 @@ import torch
 
 from .aliases import View
 
+_DEVICES = ("cpu", "cuda")
+
 
 class Autocast(NamedTuple):
     """``torch.autocast`` for one type of device."""
@@ -31,15 +33,9 @@ class Context(NamedTuple):
 
     @classmethod
     def current(cls) -> Context:
-        return cls(
-            torch.is_grad_enabled(),
-            torch.is_inference_mode_enabled(),
-            tuple(
-                Autocast(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
-                for device in ("cpu", "cuda")
-            ),
-            torch.is_autocast_cache_enabled(),
-        )
+        casts = (Autocast(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _DEVICES)
+        grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        return cls(grad, inference, tuple(casts), torch.is_autocast_cache_enabled())
 
     def __reduce__(self) -> tuple[Callable[[bytes], Context], tuple[bytes]]:
         """Written once and not for each message: there are few of them."""

@@ -26,28 +26,10 @@ from typing import Any, Callable, Generic, Iterator, NamedTuple, Sequence, TypeV
 
 import torch
 
-from . import absent, aliases, log, passes, randomness
+from . import absent, aliases, log, messages, passes, randomness
 from .callee import Callee, spread
 from .effects import Given, Known, in_graph
 from .errors import SMPPeerLostError, SMPRemoteError, SMPStalledError, SMPStepError, text_of
-from .messages import (
-    Backward,
-    Call,
-    CallId,
-    Context,
-    End,
-    Failed,
-    Forward,
-    Gradients,
-    Link,
-    Report,
-    Result,
-    Routes,
-    Start,
-    Started,
-    Turn,
-    Turns,
-)
 from .packing import pack, unpack
 from .routing import ModuleRouting
 from .scheduler import Ahead, Scheduler, Task, current
@@ -74,28 +56,14 @@ class Outcome(NamedTuple, Generic[T]):
 
 
 class Exchange:
-    """One call from the caller's side, as it goes through autograd."""
+    """One call from the caller's side, as it goes through autograd; ``results`` until its node has them."""
 
-    def __init__(self, server: Server, call: Call, seed: int, context: Context, arguments: bytes, what: str) -> None:
-        self.server, self.call, self.seed, self.context, self.arguments = server, call, seed, context, arguments
-        self.what = what
-        self.result: Result
-        self.results: Sequence[torch.Tensor] = ()
+    def __init__(
+        self, server: Server, call: messages.Call, what: str, result: messages.Result, results: Sequence[torch.Tensor]
+    ) -> None:
+        self.server, self.call, self.what, self.result, self.results = server, call, what, result, results
         self.passed: set[int] = set()
         """Results through which a backward pass has come that doesn't keep the graph."""
-
-    @torch.no_grad()
-    def ask(self, tensors: Sequence[torch.Tensor], brought: int) -> list[torch.Tensor]:
-        """Has the call run; the tensors to which gradients may go back from it.
-
-        Args:
-            brought: the number of tensors that aren't arguments: the others of them mustn't be linked to the graph,
-                since torch frees what a backward pass comes to.
-        """
-        need = tuple(self.context.grad and tensor.requires_grad for tensor in tensors)
-        request = Forward(self.call, 0, self.seed, self.context, self.arguments, need, brought)
-        self.result, self.results = self.server.ask(self.call.links[0].rank, self.call.id, request, tensors)
-        return [each.detach() if index in self.result.unused else each for index, each in enumerate(tensors)]
 
 
 class RemoteCall(torch.autograd.Function):
@@ -137,7 +105,7 @@ class RemoteCall(torch.autograd.Function):
             exchange.passed |= through
             if task is not None:
                 task.passed.append(exchange.what)
-        request = Backward(call, len(call.links) - 1, present, keeps, some, passes.number())
+        request = messages.Backward(call, len(call.links) - 1, present, keeps, some, passes.number())
         # those of an embedding with `sparse=True` may be another kind
         sent = [each.to_dense() for each, is_sent in zip(gradients, present) if is_sent and each is not None]
         answer, received = server.ask(call.links[-1].rank, call.id, request, sent)
@@ -158,7 +126,7 @@ class Server(ABC):
         pipeline, sharing = state.group("pp"), state.group("tp")
         self._ranks, self._rank = pipeline.ranks, pipeline.rank
         partners = [each for each in sharing.ranks if each != state.world.rank]
-        self._turns = Turns(partners, sharing.rank == 0, self._send_to)
+        self._turns = messages.Turns(partners, sharing.rank == 0, self._send_to)
         # all microbatches go through their forward passes first; else a backward pass runs as soon as it can, and so
         # memory is freed
         self._holds_backward = state.cfg.pipeline == "simple"
@@ -167,17 +135,17 @@ class Server(ABC):
         self._callee = Callee(routing, self._send, device)
         self._anchor = torch.zeros((), requires_grad=True)
         self._numbers = itertools.count()
-        self._waiting: dict[CallId, Task] = {}
+        self._waiting: dict[messages.CallId, Task] = {}
         self._left: dict[int, dict[tuple[int, int], torch.Tensor]] = {}
         """By microbatch, tensors that came as effects of calls, by the call's number and theirs."""
         self._step = 0
         self._met = 0
         self._waited: list[Waited] = []
-        self._starts: list[Start] = []
+        self._starts: list[messages.Start] = []
         self._early: list[Message] = []
         self._reports: dict[int, dict[int, bytes]] = {}
         self._serving: set[int] = set()
-        self._ends: dict[int, tuple[End, list[torch.Tensor]]] = {}
+        self._ends: dict[int, tuple[messages.End, list[torch.Tensor]]] = {}
         self._broken: BaseException | None = None
         self._interrupted: BaseException | None = None
         self._gone: tuple[int, str] | None = None
@@ -233,7 +201,7 @@ class Server(ABC):
         """What each rank of the pipeline says behind this step, in their order."""
         said = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         for peer in self._peers():
-            self._send(peer, Report(self._step, said))
+            self._send(peer, messages.Report(self._step, said))
         heard = self._reports.setdefault(self._step, {})
         heard[self._rank] = said
         while len(heard) < len(self._ranks):
@@ -254,7 +222,7 @@ class Server(ABC):
 
     # ---- calls of modules on other ranks, by tasks
 
-    def call(self, links: Sequence[Link], args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> Any:
+    def call(self, links: Sequence[messages.Link], args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> Any:
         """Runs a chain of links with these arguments, and returns what the last one returns."""
         task = current()
         assert task is not None, "only tasks call other ranks"
@@ -270,13 +238,19 @@ class Server(ABC):
             count = len(packed.tensors) - first
             for index, each in enumerate(packed.tensors[first:], first):
                 packed.tensors[index] = each if in_graph(each, task.since) else each.detach()
-        call = Call(CallId(self._rank, next(self._numbers)), tuple(links), self._step, task.microbatch)
+        own = messages.CallId(self._rank, next(self._numbers))
+        call = messages.Call(own, tuple(links), self._step, task.microbatch)
         seed = randomness.derive(self._step, task.microbatch, what)
-        exchange = Exchange(self, call, seed, Context.current(), packed.data, what)
-        inputs = exchange.ask(packed.tensors, count)
+        context = messages.Context.current()
+        need = tuple(context.grad and tensor.requires_grad for tensor in packed.tensors)
+        request = messages.Forward(call, 0, seed, context, packed.data, need, count)
+        with torch.no_grad():
+            result, received = self.ask(links[0].rank, call.id, request, packed.tensors)
+            # torch frees what a backward pass comes to, so what no result depends on mustn't be linked to the graph
+            inputs = [each.detach() if index in result.unused else each for index, each in enumerate(packed.tensors)]
+        exchange = Exchange(self, call, what, result, received)
         results = RemoteCall.apply(self._anchor, exchange, *inputs)  # type: ignore[no-untyped-call]
         randomness.begin(seed + len(links), self._scheduler.device)
-        result = exchange.result
         kept = len(results) - len(result.changed)
         aliases.write_back(packed.tensors, result.changed, results[kept:], what)
         seen = aliases.made_again(result.views, results[:kept], packed.tensors, what)
@@ -306,7 +280,7 @@ class Server(ABC):
                 "have. Return it, and hand it on as an argument"
             ) from error
 
-    def ask(self, rank: int, call: CallId, request: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    def ask(self, rank: int, call: messages.CallId, request: Any, tensors: Sequence[torch.Tensor]) -> Any:
         """Sends a request of the current task and lets others run until the answer is there: its body and tensors."""
         task = current()
         assert task is not None
@@ -377,34 +351,34 @@ class Server(ABC):
     def _dispatch(self, message: Message) -> None:
         """Turns a message into a task that can run."""
         body, tensors = message.body, message.tensors
-        if isinstance(body, (Forward, Backward)) and body.call.step > self._step:
+        if isinstance(body, (messages.Forward, messages.Backward)) and body.call.step > self._step:
             self._early.append(message)  # another rank has heard of that step before this one
-        elif isinstance(body, (Result, Gradients)):
+        elif isinstance(body, (messages.Result, messages.Gradients)):
             self._scheduler.add(self._waiting.pop(body.call), ("answer", *body.call), (body, tensors))
-        elif isinstance(body, Forward):
+        elif isinstance(body, messages.Forward):
             task = Task(functools.partial(self._callee.forward, body, tensors), body.call.microbatch)
             self._scheduler.add(task, ("forward", *body.call.id, body.position))
-        elif isinstance(body, Backward):
+        elif isinstance(body, messages.Backward):
             self.backward = True
             work = functools.partial(self._callee.backward, body, tensors)
             task = Task(work, body.call.microbatch, backward=True)
             self._scheduler.add(task, ("backward", *body.call.id, body.position))
-        elif isinstance(body, Turn):
+        elif isinstance(body, messages.Turn):
             self._turns.told.append(body)
-        elif isinstance(body, Start):
+        elif isinstance(body, messages.Start):
             self._starts.append(body)
-        elif isinstance(body, Started):
+        elif isinstance(body, messages.Started):
             if body.number == self._step:
                 self._serving.add(message.sender)
-        elif isinstance(body, Routes):
+        elif isinstance(body, messages.Routes):
             self._routing.adopt(body.chains)
-        elif isinstance(body, End):
+        elif isinstance(body, messages.End):
             self._ends[body.number] = body, tensors  # of a step that needs nobody it comes before this rank serves
-        elif isinstance(body, Report):
+        elif isinstance(body, messages.Report):
             self._reports.setdefault(body.number, {})[self._ranks.index(message.sender)] = body.said
         elif isinstance(body, Waited):
             self._waited.append(body)
-        elif isinstance(body, Failed):
+        elif isinstance(body, messages.Failed):
             raise SMPRemoteError(body.rank, body.traceback)
         elif isinstance(body, Lost) and message.sender in (*self._ranks, *self._turns.partners):
             if self.in_step:
@@ -414,7 +388,7 @@ class Server(ABC):
     def announce(self, chains: Sequence[Any]) -> None:
         """The leader tells the others which modules run as chains; before any request that uses them."""
         for peer in self._peers():
-            self._send(peer, Routes(tuple(chains)))
+            self._send(peer, messages.Routes(tuple(chains)))
 
     def _announce(self, task: Task) -> None:
         self._ahead.runs(task)
@@ -473,7 +447,7 @@ class Server(ABC):
         self.in_step = False
         self._scheduler.clear()
         if first and not isinstance(error, SMPRemoteError):
-            said = Failed(self._ranks[self._rank], text_of(error))
+            said = messages.Failed(self._ranks[self._rank], text_of(error))
             others = [rank for rank in range(state.world.topology.world) if rank not in self._ranks]
             for rank in [*(self._ranks[peer] for peer in self._peers()), *others]:
                 self._transport.tell(rank, said)
@@ -486,7 +460,7 @@ class Server(ABC):
                 item = self._inbox.get(timeout=0.05)
             except queue.Empty:
                 continue
-            if isinstance(item.body, Failed):
+            if isinstance(item.body, messages.Failed):
                 return SMPRemoteError(item.body.rank, item.body.traceback)
         return error
 

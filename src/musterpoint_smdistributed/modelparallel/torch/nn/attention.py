@@ -178,12 +178,7 @@ class DistributedAttentionLayer(DistributedModule):
         if isinstance(inp, Entered):
             return self.within(inp)
         hidden, *cross, mask = inp
-        entered: Entered = self.enter(
-            hidden,
-            None if self.cross_attention else mask,
-            cross[0] if cross else None,
-            mask if self.cross_attention else None,
-        )
+        entered: Entered = self.enter(hidden, *((None, cross[0], mask) if self.cross_attention else (mask,)))
         return layouts.leave(self.within(entered), entered.layout)
 
     def within(self, entered: Entered) -> torch.Tensor:

@@ -198,14 +198,10 @@ class DistributedTransformer(DistributedModule):
         if len(windows) != num_layers:
             raise ValueError(f"window_size={windows!r:.80}: expected one for each of num_layers={num_layers}")
         self.add_cross_attention = bool(named.get("add_cross_attention"))
-        self.seq_layers = nn.Sequential(
-            *(
-                DistributedTransformerLayer(
-                    **named, scale_attn_by_layer_idx=by_layer, layer_idx=index, window_size=window
-                )
-                for index, window in enumerate(windows)
-            )
-        )
+        self.seq_layers = nn.Sequential()
+        for index, window in enumerate(windows):
+            own = {"scale_attn_by_layer_idx": by_layer, "layer_idx": index, "window_size": window}
+            self.seq_layers.append(DistributedTransformerLayer(**named, **own))
         self.enter, self.leave = Enter(), Leave()
 
     def forward(self, inp: Any) -> Any:

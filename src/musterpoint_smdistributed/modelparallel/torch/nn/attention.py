@@ -258,7 +258,7 @@ def attend(
     if in_fp32 and kind in (torch.float16, torch.bfloat16):
         query, key, value = query.float(), key.float(), value.float()
     if bias is not None:
-        bias = torch.as_tensor(bias, dtype=query.dtype, device=query.device)
+        bias = bias.to(query.dtype) if isinstance(bias, torch.Tensor) else query.new_tensor(float(bias))
         if bias.dim() < 2:
             bias = bias.expand(1, key.shape[2])
     if causal and window is not None and window < key.shape[2]:

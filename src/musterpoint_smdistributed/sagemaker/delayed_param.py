@@ -10,7 +10,7 @@ from torch import nn
 
 from .errors import SMPUnsupportedError
 from .logger import get_logger
-from .tensor_parallel import on_tensor_ranks, shared_out_as
+from .tensor_parallel.dividing import on_tensor_ranks, shared_out_as
 from .utils.module_utils import empty_module_params, move_buffers_to_device
 
 Init = Callable[[nn.Module], Any]

@@ -6,7 +6,7 @@ them is sharded by ``fully_shard`` over the ranks that have the same one.
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any, Callable, cast
 
 import torch
 import torch.distributed as dist
@@ -19,10 +19,7 @@ from torch.distributed.tensor import Shard
 from .errors import SMPConfigError, SMPUnsupportedError
 from .layout import Layout
 from .styles import local
-from .tensor_parallel import shared_out
-
-STYLE = "ep_dispatch_experts"
-"""What the plans of transformers' models call such a module."""
+from .tensor_parallel.dividing import shared_out
 
 
 def divide_experts(model: nn.Module, layout: Layout) -> nn.Module:
@@ -114,6 +111,4 @@ def _computed(original: Callable[..., torch.Tensor], words: torch.Tensor, wanted
 def _exchange(rows: torch.Tensor, into: list[int], out: list[int], group: Any) -> torch.Tensor:
     """Rows to and from all ranks: ``out`` are sent to each, and ``into`` come from each."""
     empty = rows.new_empty(sum(into), *rows.shape[1:])
-    exchange: Any = all_to_all_single
-    result: torch.Tensor = exchange(empty, rows.contiguous(), into, out, group=group)
-    return result
+    return cast(torch.Tensor, cast(Any, all_to_all_single)(empty, rows.contiguous(), into, out, group=group))

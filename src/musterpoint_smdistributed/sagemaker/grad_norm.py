@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -11,7 +11,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.distributed.tensor import DTensor
 
 from .state import state
-from .tensor_parallel import placements_of, without_wrappers
+from .tensor_parallel.dividing import placements_of, without_wrappers
 
 
 def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0, **more: Any) -> torch.Tensor:
@@ -45,8 +45,7 @@ def _by_mesh(model: nn.Module) -> list[list[Any]]:
 
 def _of_tensors(parameters: list[Any], order: float) -> torch.Tensor:
     norm: Any = nn.utils.get_total_norm([each.grad for each in parameters], order)
-    whole: torch.Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-    return whole
+    return cast(torch.Tensor, norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
 
 
 def _together(norms: list[torch.Tensor], order: float) -> torch.Tensor:

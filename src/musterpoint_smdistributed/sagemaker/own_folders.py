@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from typing import Any, Mapping
+from typing import Any, Mapping, cast
 
 import torch
 import torch.distributed as dist
@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.utils import _pytree
 
 from .state import state
-from .tensor_parallel import divided_as
+from .tensor_parallel.dividing import divided_as
 
 _FUNCTIONS = (("state_dict_saver", "_save_state_dict"), ("state_dict_loader", "_load_state_dict"))
 _LOADER = ("optimizer", "load_sharded_optimizer_state_dict")
@@ -60,8 +60,7 @@ def _loaded(
     importlib.import_module(f"{_DCP}.state_dict_loader")._load_state_dict(
         state_dict=values, storage_reader=storage_reader, process_group=process_group
     )
-    found: Any = importlib.import_module(f"{_DCP}._nested_dict").unflatten_state_dict(values, metadata.planner_data)
-    return found
+    return importlib.import_module(f"{_DCP}._nested_dict").unflatten_state_dict(values, metadata.planner_data)
 
 
 def _room(about: Any, parameter: Any) -> torch.Tensor:
@@ -115,8 +114,7 @@ def _is_of_shards(group: Any) -> bool:
 
 def own(values: Mapping[str, Any]) -> dict[str, Any]:
     """The same tensors, as parts of what this tensor rank has; they share memory."""
-    found: dict[str, Any] = _pytree.tree_map_only(DTensor, _part, dict(values))
-    return found
+    return cast("dict[str, Any]", _pytree.tree_map_only(DTensor, _part, dict(values)))
 
 
 def _part(tensor: DTensor) -> torch.Tensor:

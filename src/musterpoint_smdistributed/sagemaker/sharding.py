@@ -18,7 +18,7 @@ from .delayed_param import on_meta
 from .errors import SMPConfigError, SMPUnsupportedError
 from .expert_parallel import experts_of
 from .state import state
-from .tensor_parallel import divided_as, placements_of, without_wrappers
+from .tensor_parallel.dividing import divided_as, placements_of, without_wrappers
 
 
 # Torch's would have flat parameters in the place of DTensors, and lose how they are divided. So it wraps the model
@@ -55,12 +55,8 @@ def to_save(model: nn.Module, optimizer: Any) -> dict[str, Any]:
     order = [each for group in optimizer.param_groups for each in group["params"]]
     numbers = [number for group in found["param_groups"] for number in group["params"]]
     by_number = {number: names[each] for number, each in zip(numbers, order)}
-    return {
-        "state": {by_number[number]: values for number, values in found["state"].items()},
-        "param_groups": [
-            {**group, "params": [by_number[number] for number in group["params"]]} for group in found["param_groups"]
-        ],
-    }
+    groups = [{**each, "params": [by_number[number] for number in each["params"]]} for each in found["param_groups"]]
+    return {"state": {by_number[number]: values for number, values in found["state"].items()}, "param_groups": groups}
 
 
 def to_load(model: nn.Module, optimizer: Any, saved: dict[str, Any]) -> dict[str, Any]:
@@ -159,10 +155,8 @@ def _install_optimizer_states() -> None:
                     value = distribute_tensor(value, mesh, [where], src_data_rank=None)
                 return value.to_local() if isinstance(value, DTensor) else value
 
-            states = {
-                name: {key: part(name, value) for key, value in each.items()}
-                for name, each in optim_state_dict["state"].items()
-            }
+            given = optim_state_dict["state"].items()
+            states = {name: {key: part(name, value) for key, value in each.items()} for name, each in given}
             optim_state_dict = {**optim_state_dict, "state": states}
         return original(model, optim, optim_state_dict, *args, **kwargs)
 

@@ -179,5 +179,4 @@ def _divided(layout: Layout, groups: Mapping[str, Any]) -> dict[str, Any]:
 
 def _of_this_rank(groups: Sequence[Sequence[int]]) -> Any:
     """The group that this rank is in, of several that have no rank in common."""
-    made: Any = dist.new_subgroups_by_enumeration([list(each) for each in groups])[0]  # type: ignore[no-untyped-call]
-    return made
+    return dist.new_subgroups_by_enumeration([list(each) for each in groups])[0]  # type: ignore[no-untyped-call]

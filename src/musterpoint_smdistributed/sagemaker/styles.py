@@ -31,9 +31,8 @@ def summed(module: nn.Module, given: torch.Tensor, mesh: DeviceMesh) -> torch.Te
 
 
 def gathered(module: nn.Module, given: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
-    return torch.cat(
-        _redistributed(given.unsqueeze(0), mesh, Shard(0), Replicate()).unbind(0), -1
-    )  # no view, which fully_shard warns of
+    parts = _redistributed(given.unsqueeze(0), mesh, Shard(0), Replicate())
+    return torch.cat(parts.unbind(0), -1)  # no view, which fully_shard warns of
 
 
 def sliced(module: nn.Module, given: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:

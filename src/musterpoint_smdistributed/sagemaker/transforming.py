@@ -11,7 +11,7 @@ from .context_parallel import divide
 from .errors import SMPUnsupportedError
 from .expert_parallel import divide_experts
 from .state import state
-from .tensor_parallel import parallelize
+from .tensor_parallel.dividing import parallelize
 from .tensor_parallel.transformer import mark_layers
 
 

@@ -10,7 +10,7 @@ import hmac
 import selectors
 import socket
 import time
-from typing import Any, Callable, Generator, Generic, NamedTuple, TypeVar
+from typing import Any, Callable, Generator, Generic, NamedTuple, TypeVar, cast
 
 T = TypeVar("T")
 Talk = Callable[[socket.socket], Generator[int, bytes, T]]
@@ -50,8 +50,7 @@ class _Caller(Generic[T]):
         try:
             self._needs = self._talk.send(said)
         except StopIteration as done:
-            who: T = done.value
-            return who
+            return cast(T, done.value)
         return None
 
 

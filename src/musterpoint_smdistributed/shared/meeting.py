@@ -146,5 +146,4 @@ def _ask(leader: socket.socket, rank: int, size: int, token: bytes) -> list[str]
 
 def _free_port() -> int:
     with socket.create_server(("", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+        return int(server.getsockname()[1])

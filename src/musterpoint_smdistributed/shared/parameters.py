@@ -152,9 +152,9 @@ def contradiction(values: Mapping[str, Any], shown: Callable[[str], str]) -> str
 
     values: those of :data:`VERSION_1`, each in its type.
     """
-    found = _of_shards(values, shown)
-    if found:
-        return found
+    for name, instead in _NOT_SHARDED if values["sharded_data_parallel_degree"] > 1 else ():
+        if values[name] != VERSION_1[name].default:
+            return f"{shown('sharded_data_parallel_degree')} doesn't go with {shown(name)}: {instead}"
     if values["default_partition"] >= values["pipeline_parallel_degree"]:
         return (
             f"{shown('default_partition')}: expected less than {shown('pipeline_parallel_degree')}, as partitions are "
@@ -186,14 +186,6 @@ _NOT_SHARDED = (
     ("shard_optimizer_state", "leave it out: the optimizer's state is in shards already"),
 )
 """What sharded data parallelism doesn't go with: the first and the third in AWS's library neither."""
-
-
-def _of_shards(values: Mapping[str, Any], shown: Callable[[str], str]) -> str:
-    if values["sharded_data_parallel_degree"] > 1:
-        for name, instead in _NOT_SHARDED:
-            if values[name] != VERSION_1[name].default:
-                return f"{shown('sharded_data_parallel_degree')} doesn't go with {shown(name)}: {instead}"
-    return ""
 
 
 def permutation(strategy: str) -> str:

@@ -13,28 +13,8 @@ except ImportError as error:
         name=error.name,
     ) from None
 
+from . import operations
 from .gradients import DistributedGradientTape, DistributedOptimizer
-from .operations import (
-    BroadcastGlobalVariablesHook,
-    Compression,
-    ReduceOp,
-    allreduce,
-    broadcast,
-    broadcast_global_variables,
-    broadcast_variables,
-    get_worker_comm,
-    init,
-    local_rank,
-    local_size,
-    oob_allreduce,
-    overlap,
-    rank,
-    shutdown,
-    size,
-)
+from .operations import *  # noqa: F403
 
-__all__ = [
-    "BroadcastGlobalVariablesHook", "Compression", "DistributedGradientTape", "DistributedOptimizer", "ReduceOp",
-    "allreduce", "broadcast", "broadcast_global_variables", "broadcast_variables", "get_worker_comm", "init",
-    "local_rank", "local_size", "oob_allreduce", "overlap", "rank", "shutdown", "size",
-]  # fmt: skip
+__all__ = ["DistributedGradientTape", "DistributedOptimizer", *operations.__all__]

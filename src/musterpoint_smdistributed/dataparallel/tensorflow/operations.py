@@ -10,6 +10,11 @@ import tensorflow as tf  # type: ignore[import-untyped,import-not-found,unused-i
 
 from .world import Collectives, Merge, World, make_world
 
+__all__ = [
+    "BroadcastGlobalVariablesHook", "Compression", "ReduceOp", "allreduce", "broadcast", "broadcast_global_variables",
+    "broadcast_variables", "get_worker_comm", "init", "local_rank", "local_size", "oob_allreduce", "overlap", "rank",
+    "shutdown", "size",
+]  # fmt: skip
 _BUCKET = 25 << 20
 """Bytes of gradients that are sent together."""
 

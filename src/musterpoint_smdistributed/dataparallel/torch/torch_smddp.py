@@ -16,21 +16,15 @@ from ...shared import backend, rank_environment
 from ...shared.backend import GROUPS
 from .. import __version__
 
+
 # Torch begins each forward pass by sending rank 0's buffers (BatchNorm's statistics) to all, also when the model only
 # evaluates. Called on rank 0 alone, that waits for ranks which are elsewhere or have ended.
-_patched = False
-
-
 def patch() -> None:
     """Has models that evaluate without gradients, in groups of this backend, send nothing.
 
     Rank 0's results are what they were, since its own buffers are those that would be sent. The next forward pass that
     trains sends them, on all ranks: what torch decides that by is put back afterwards, or rank 0 alone wouldn't send.
     """
-    global _patched
-    if _patched:
-        return
-    _patched = True
     ddp: Any = DistributedDataParallel
     forward = ddp.forward
 

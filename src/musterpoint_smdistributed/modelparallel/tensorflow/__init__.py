@@ -12,35 +12,12 @@ except ImportError as error:
         name=error.name,
     ) from None
 
+from . import world
 from .model import CheckpointManager, DistributedModel, partition, register_post_partition_hook
 from .step import StepOutput, step
-from .world import (
-    barrier,
-    dp_rank,
-    dp_size,
-    get_dp_group,
-    get_mp_group,
-    get_pp_group,
-    init,
-    is_initialized,
-    local_rank,
-    local_size,
-    mp_rank,
-    mp_size,
-    num_microbatches,
-    pp_rank,
-    pp_size,
-    rank,
-    rdp_rank,
-    rdp_size,
-    size,
-    tp_rank,
-    tp_size,
-)
+from .world import *  # noqa: F403
 
 __all__ = [
-    "CheckpointManager", "DistributedModel", "StepOutput", "barrier", "dp_rank", "dp_size", "get_dp_group",
-    "get_mp_group", "get_pp_group", "init", "is_initialized", "local_rank", "local_size", "mp_rank", "mp_size",
-    "num_microbatches", "partition", "pp_rank", "pp_size", "rank", "rdp_rank", "rdp_size",
-    "register_post_partition_hook", "size", "step", "tp_rank", "tp_size",
+    "CheckpointManager", "DistributedModel", "StepOutput", "partition", "register_post_partition_hook", "step",
+    *world.__all__,
 ]  # fmt: skip

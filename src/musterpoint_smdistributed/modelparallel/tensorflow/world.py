@@ -12,6 +12,11 @@ from ...shared.rank_environment import Place, place
 from ...shared.sources import Given, read
 from ..backend.exceptions import SMPConfigError, SMPNotInitializedError, SMPUnsupportedError
 
+__all__ = [
+    "barrier", "dp_rank", "dp_size", "get_dp_group", "get_mp_group", "get_pp_group", "init", "is_initialized",
+    "local_rank", "local_size", "mp_rank", "mp_size", "num_microbatches", "pp_rank", "pp_size", "rank", "rdp_rank",
+    "rdp_size", "size", "tp_rank", "tp_size",
+]  # fmt: skip
 DEGREES = ("pipeline_parallel_degree", "tensor_parallel_degree")
 _INSTEAD = (
     "set it to 1; to divide a model over ranks, use smdistributed.modelparallel.torch with PyTorch, or tf.distribute's "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 from typing import Any, Iterator, Sequence
 
 import torch
@@ -40,21 +41,17 @@ def alike(step: str, arguments: Any) -> Iterator[None]:
         said = list(told_by_all(told, group.ranks, group.process_group).values())
     others = [rank for rank, (_, theirs) in zip(group.ranks, said) if theirs != told[1]]
     if others:
-        raise SMPStepError(_other_batch(step, own, others))
+        feed = (
+            "with prescaled_batch all of them get the same batch: use smp.rdp_rank() and smp.rdp_size() in the sampler"
+            if state.cfg.prescaled_batch
+            else "their batches must have the same shapes: use drop_last=True, and pad sequences to one length"
+        )
+        raise SMPStepError(
+            f"{step}: rank {state.world.rank} was called with tensors of shapes {', '.join(own) or 'none'}, and ranks "
+            f"{others}, which share its tensors, with others; {feed}"
+        )
     with randomness.stream(said[0][0], randomness.own_device()) if shares_activations() else contextlib.nullcontext():
         yield
-
-
-def _other_batch(step: str, shapes: list[str], others: list[int]) -> str:
-    feed = (
-        "with prescaled_batch all of them get the same batch: use smp.rdp_rank() and smp.rdp_size() in the sampler"
-        if state.cfg.prescaled_batch
-        else "their batches must have the same shapes: use drop_last=True, and pad sequences to one length"
-    )
-    return (
-        f"{step}: rank {state.world.rank} was called with tensors of shapes {', '.join(shapes) or 'none'}, and ranks "
-        f"{others}, which share its tensors, with others; {feed}"
-    )
 
 
 # ---- random numbers
@@ -174,19 +171,11 @@ class GatherOrder:
             return
         orders: list[list[str]] = [[] for _ in self._ranks]
         dist.all_gather_object(orders, self._names, group=self._group)
-        raise SMPStepError(_other_order(dict(zip(self._ranks, orders))))
-
-
-def _other_order(orders: dict[int, list[str]]) -> str:
-    """What is said of the first place where ranks differ."""
-    longest = max(map(len, orders.values()))
-    for place in range(longest):
-        names = {rank: order[place] if place < len(order) else END for rank, order in orders.items()}
-        if len(set(names.values())) > 1:
-            break
-    each = ", ".join(f"rank {rank} {name}" for rank, name in names.items())
-    return (
-        f"ranks call different layers of a row, or in another order: as number {place + 1} of the step {each}. Each "
-        "has a part of every one (sharded_data_parallel_degree), so all must call the same. Where data decide "
-        "(experts, LayerDrop), call all of them and weigh what they give, or leave the degree at 1"
-    )
+        places = list(enumerate(itertools.zip_longest(*orders, fillvalue=END), 1))
+        number, names = next((place for place in places if len(set(place[1])) > 1), places[-1])  # where they differ
+        each = ", ".join(f"rank {rank} {name}" for rank, name in zip(self._ranks, names))
+        raise SMPStepError(
+            f"ranks call different layers of a row, or in another order: as number {number} of the step {each}. Each "
+            "has a part of every one (sharded_data_parallel_degree), so all must call the same. Where data decide "
+            "(experts, LayerDrop), call all of them and weigh what they give, or leave the degree at 1"
+        )

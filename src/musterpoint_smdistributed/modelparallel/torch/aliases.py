@@ -85,9 +85,9 @@ def found(results: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor]) ->
     if given.keys().isdisjoint(own) and all(len(places) == 1 for places in own.values()):
         return ()
     views: list[View | None] = [None] * len(results)
-    for storage, places in own.items():
+    for memory, places in own.items():
         for index in places:
-            for place in given.get(storage, ()):
+            for place in given.get(memory, ()):
                 views[index] = views[index] or _view(results[index], arguments[place], place, -1)
         rest = [index for index in places if views[index] is None]
         for index in rest:
@@ -100,7 +100,7 @@ def found(results: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor]) ->
 
 def overlap(one: torch.Tensor, two: torch.Tensor) -> bool:
     """Whether they have an element in common."""
-    if _storage(one) is None or _storage(one) != _storage(two) or not one.numel() or not two.numel():
+    if storage(one) is None or storage(one) != storage(two) or not one.numel() or not two.numel():
         return False
     low = min(one.storage_offset(), two.storage_offset())
     touched = torch.zeros(max(_end(one), _end(two)) - low, dtype=torch.bool)
@@ -179,14 +179,18 @@ def _by_storage(tensors: Sequence[torch.Tensor]) -> dict[int, list[int]]:
     """The places of tensors that have one piece of memory."""
     found: defaultdict[int, list[int]] = defaultdict(list)
     for place, tensor in enumerate(tensors):
-        storage = _storage(tensor)
-        if storage is not None:
-            found[storage].append(place)
+        memory = storage(tensor)
+        if memory is not None:
+            found[memory].append(place)
     return found
 
 
-def _storage(tensor: torch.Tensor) -> int | None:
-    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else None
+def storage(tensor: torch.Tensor) -> int | None:
+    """Tells a tensor's memory from others'; None: it is of a kind without."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return None
 
 
 def _end(tensor: torch.Tensor) -> int:

@@ -21,8 +21,6 @@ _LISTS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _OPENED = (*_LISTS, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
 """Of torch's own modules, those that call their children. The others (MultiheadAttention, TransformerEncoderLayer) use
 their children's parameters without a call, which a part on another rank doesn't have."""
-
-
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
 _LAST_MAP = 49.0
@@ -68,7 +66,7 @@ class _Measure:
 
     def __init__(self, root: nn.Module, memory_weight: float) -> None:
         self.root, self.memory_weight = root, memory_weight
-        self.bytes = max(_bytes(root), 1)
+        self.bytes = max(sum(each.nbytes for each in (*root.parameters(), *root.buffers())), 1)
         self.estimates = _estimates(root)
         self.time = max(self._estimate(root), 1)
 
@@ -80,16 +78,12 @@ class _Measure:
             module = self.root.get_submodule(name)
             own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
             tensors.update((id(tensor), tensor) for tensor in own)
-        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+        size = sum(tensor.nbytes for tensor in tensors.values())
         time = sum(self._estimate(module) for module in modules)
         return self.memory_weight * size / self.bytes + (1 - self.memory_weight) * time / self.time
 
     def _estimate(self, module: nn.Module) -> float:
         return sum(self.estimates[id(each)] for each in module.modules())
-
-
-def _bytes(module: nn.Module) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in (*module.parameters(), *module.buffers()))
 
 
 def _estimates(root: nn.Module) -> dict[int, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, NamedTuple, Protocol, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
@@ -10,19 +10,10 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from . import aliases, part_reads, passes, randomness
 from .effects import Attribute, Changed, Known
 from .errors import SMPStepError
-from .messages import Backward, Call, CallId, Context, Forward, Gradients, Result
+from .messages import Backward, CallId, Forward, Gradients, Result
 from .packing import Names, Packed, pack, unpack
 from .routing import ModuleRouting
 from .scheduler import current
-
-
-class Asker(Protocol):
-    """What a node needs of the server. ``backward``: whether there was a backward pass in this step."""
-
-    backward: bool
-
-    def ask(self, rank: int, call: CallId, request: Any, tensors: Sequence[torch.Tensor]) -> Any:
-        """Sends a request and waits for the answer: its body and tensors."""
 
 
 class Saved(NamedTuple):
@@ -76,87 +67,6 @@ class Entry(torch.autograd.Function):
         return None, None
 
 
-class Exchange:
-    """One call from the caller's side, as it goes through autograd."""
-
-    def __init__(self, server: Asker, call: Call, seed: int, context: Context, arguments: bytes, what: str) -> None:
-        self.server, self.call, self.seed, self.context, self.arguments = server, call, seed, context, arguments
-        self.what = what
-        self.result: Result
-        self.results: Sequence[torch.Tensor] = ()
-        self.passed: set[int] = set()
-        """Results through which a backward pass has come that doesn't keep the graph."""
-
-    @torch.no_grad()
-    def ask(self, tensors: Sequence[torch.Tensor], brought: int) -> list[torch.Tensor]:
-        """Has the call run; the tensors to which gradients may go back from it.
-
-        Args:
-            brought: the number of tensors that aren't arguments: the others of them mustn't be linked to the graph,
-                since torch frees what a backward pass comes to.
-        """
-        need = tuple(self.context.grad and tensor.requires_grad for tensor in tensors)
-        request = Forward(self.call, 0, self.seed, self.context, self.arguments, need, brought)
-        self.result, self.results = self.server.ask(self.call.links[0].rank, self.call.id, request, tensors)
-        return [each.detach() if index in self.result.unused else each for index, each in enumerate(tensors)]
-
-
-class RemoteCall(torch.autograd.Function):
-    """The autograd node of a call to another rank. ``anchor`` has it recorded also where no argument needs a gradient,
-    since the parameters there do."""
-
-    @staticmethod
-    def forward(ctx: Any, anchor: torch.Tensor, exchange: Exchange, *tensors: torch.Tensor) -> Any:
-        ctx.set_materialize_grads(False)
-        ctx.exchange, ctx.count = exchange, len(tensors)
-        results, exchange.results = exchange.results, ()
-        fixed = [each for each, needed in zip(results, exchange.result.need_gradient) if not needed]
-        ctx.mark_non_differentiable(*fixed)
-        return tuple(results)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
-        exchange: Exchange = ctx.exchange
-        server, call = exchange.server, exchange.call
-        if torch.is_grad_enabled():
-            raise SMPStepError(
-                f"create_graph=True through {exchange.what}, which is on another rank of the pipeline: gradients of "
-                "gradients don't go from rank to rank. Put what they go through on one rank, with the step function "
-                "(smp.set_partition(…, 0)), or set partitions to 1"
-            )
-        server.backward = True
-        task = current()
-        if task is not None:
-            task.backward = True
-        needed = exchange.result.need_gradient
-        present = tuple(gradient is not None and need for gradient, need in zip(gradients, needed))
-        keeps, some = passes.keeps_graph(), passes.some()
-        if not any(present):
-            return (None,) * (2 + ctx.count)
-        through = {index for index, here in enumerate(present) if here}
-        if through & exchange.passed:
-            raise SMPStepError(passes.second_time(exchange.what))
-        if not keeps:
-            exchange.passed |= through
-            if task is not None:
-                task.passed.append(exchange.what)
-        request = Backward(call, len(call.links) - 1, present, keeps, some, passes.number())
-        sent = [_dense(gradient) for gradient, is_sent in zip(gradients, present) if is_sent and gradient is not None]
-        answer, received = server.ask(call.links[-1].rank, call.id, request, sent)
-        return (None, None, *_spread(answer.present, received))
-
-
-def _dense(gradient: torch.Tensor) -> torch.Tensor:
-    """As it can be sent; that of an embedding with ``sparse=True`` may be another kind."""
-    return gradient if gradient.layout is torch.strided else gradient.to_dense()
-
-
-def _spread(present: Sequence[bool], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-    """The tensors in the places that are marked."""
-    following = iter(tensors)
-    return [next(following) if here else None for here in present]
-
-
 class Callee:
     """Runs links of calls, each under its own autograd graph, and sends on what comes out."""
 
@@ -197,13 +107,15 @@ class Callee:
                 value = function(*args, **kwargs)
             effects = [*effects, *guard.effects(look)]
         last = position + 1 == len(call.links)
-        left = self._left.get((call.id.rank, call.microbatch), {})
+        left = self._left.setdefault((call.id.rank, call.microbatch), {})
         known = look.known | {key: each for key, (_, each) in left.items()}
         first = len(entered) - request.brought
         known |= {id(each): Known("sent", index) for index, each in enumerate(entered[first:], first)}
         packed = _packed(value, effects, last, self._names, what, known)
-        if effects and last:
-            self._note(call, packed.tensors, effects)
+        if effects and last:  # tensors in attributes may be effects of a later call as well: the caller has them then
+            for index, each in enumerate(packed.tensors):
+                if each.requires_grad:
+                    left[id(each)] = each, Known("left", (call.id.number, index))
         views = aliases.found(packed.tensors, [] if position else entered) if last else ()
         changed: tuple[int, ...] = ()
         if position == 0 and last:
@@ -246,13 +158,6 @@ class Callee:
         self._saved.clear()
         self._left.clear()
 
-    def _note(self, call: Call, results: Sequence[torch.Tensor], effects: Sequence[Changed | Attribute]) -> None:
-        """Tensors in attributes may be effects of a later call as well; the caller has them then."""
-        left = self._left.setdefault((call.id.rank, call.microbatch), {})
-        for index, each in enumerate(results):
-            if each.requires_grad:
-                left[id(each)] = each, Known("left", (call.id.number, index))
-
 
 def _unused(results: Sequence[torch.Tensor], entries: Sequence[GradientEdge | None], brought: int) -> tuple[int, ...]:
     """Which of the last tensors of a call no gradient of a result comes to."""
@@ -289,6 +194,12 @@ def _packed(
         return packed()
 
 
+def spread(present: Sequence[bool], tensors: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """The tensors in the places that are marked."""
+    following = iter(tensors)
+    return [next(following) if here else None for here in present]
+
+
 def _run(
     saved: Saved, roots: list[GradientEdge], tensors: list[torch.Tensor], request: Backward
 ) -> list[torch.Tensor | None]:
@@ -299,8 +210,7 @@ def _run(
         found: Sequence[torch.Tensor | None] = [None] * len(entries)
         if roots and entries:
             found = torch.autograd.grad(roots, entries, tensors, retain_graph=request.keeps, allow_unused=True)
-        following = iter(found)
-        return [None if edge is None else next(following) for edge in saved.entries]
+        return spread([edge is not None for edge in saved.entries], found)
     received = [each for each in saved.arguments if each is not None]
     for each in received:
         each.gradient, each.expected = None, True

@@ -23,7 +23,7 @@ from . import log
 from .checkpoint_folders import SUFFIX, SMPCheckpointError, Staging, name_newest, newest, read_safely, remove_old, whole
 from .communication import MP_GROUP, WORLD, barrier
 from .leaves import HALF, SHARDS
-from .model_state import PARTIAL, with_tied
+from .model_state import PARTIAL, with_tied, without_mark
 from .nn.huggingface.models import to_ours, to_theirs
 from .state import state
 
@@ -65,18 +65,15 @@ def save(
     key = None if partial else _partial_key(obj)
     if key is not None:
         log.logger.warning(
-            "smp.save(…, %r, partial=False): %s is this rank's part only (local_state_dict), so it goes to %s; "
-            "state_dict() gives the whole",
-            path,
-            key,
-            _part(path),
+            f"smp.save(…, {path!r}, partial=False): {key} is this rank's part only (local_state_dict), so it goes to "
+            f"{_part(path)}; state_dict() gives the whole"
         )
     if partial or key is not None:
         with whole(_part(path, v3)) as temporary:
             _write(obj, temporary, options, {**_layout(), "v3": v3})
     elif state.group("mp").rank == _shard() == 0:
         with whole(path) as temporary:
-            _write(_without_mark(obj), temporary, options)
+            _write(without_mark(obj), temporary, options)
 
 
 def load(
@@ -171,11 +168,11 @@ def _write_whole(stage: Stage, files: _Files, model: Any, optimizer: Any, first:
         if first:
             for to_others, _ in state.module_manager.translate_functions if translates else ():
                 values = to_others(values)
-            _write(_without_mark(values), stage(files.model), {})
+            _write(without_mark(values), stage(files.model), {})
     if optimizer is not None:
         values = optimizer.state_dict()
         if first:
-            _write(_without_mark(values), stage(files.optimizer), {})
+            _write(without_mark(values), stage(files.optimizer), {})
 
 
 def resume_from_checkpoint(
@@ -214,7 +211,9 @@ def resume_from_checkpoint(
     if partial:
         _check_layout(os.path.dirname(files.model), place)
     if safe is not None:
-        values = _tied(importlib.import_module("safetensors.torch").load_file(safe))
+        module, values = state.model.module, importlib.import_module("safetensors.torch").load_file(safe)
+        # with all names of weights that are tied, as the wrapped model has them
+        values = to_theirs(module, with_tied(module, to_ours(module, values)))
     else:
         values = read_safely(place)
     translators = [] if partial else [from_others for _, from_others in state.module_manager.translate_functions]
@@ -236,12 +235,6 @@ def _safetensors(place: str) -> str | None:
     path = os.path.join(os.path.dirname(place), "model.safetensors")
     wanted = os.path.basename(place) == "pytorch_model.bin" and not os.path.exists(place)
     return path if wanted and os.path.exists(path) else None
-
-
-def _tied(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """With all names of weights that are tied, as the wrapped model has them."""
-    model = state.model
-    return to_theirs(model.module, with_tied(model.module, to_ours(model.module, values)))
 
 
 def _resume_optimizer(files: _Files, partial: bool, load_state: bool) -> None:
@@ -287,8 +280,7 @@ def _shard() -> int:
 
 
 def _shards() -> int:
-    degree: int = state.cfg.sharded_data_parallel_degree
-    return degree
+    return int(state.cfg.sharded_data_parallel_degree)
 
 
 def _files(folder: str, tag: str, partial: bool, replica: int = 0) -> _Files:
@@ -329,12 +321,6 @@ def _layout() -> dict[str, int]:
     return {**layout, "sharded_data_parallel_degree": _shards()}
 
 
-def _degrees() -> str:
-    """How this job divides the model, the pipeline first."""
-    pipeline, *others = _layout().items()
-    return " and ".join(f"{name} {degree}" for name, degree in (pipeline, *(each for each in others if each[1] > 1)))
-
-
 def _has_shards(obj: Any) -> bool:
     """Whether each replica has another one: a part of the optimizer's state that the replicas share out."""
     values = obj.values() if isinstance(obj, Mapping) else ()
@@ -348,20 +334,6 @@ def _partial_key(obj: Any) -> str | None:
     if obj.get(PARTIAL):
         return "the state dict"
     return next((f"{key!r}" for key, value in obj.items() if isinstance(value, Mapping) and value.get(PARTIAL)), None)
-
-
-def _without_mark(obj: Any) -> Any:
-    """The same without the key, which no other program expects."""
-    if not isinstance(obj, dict):
-        return obj
-    marked = [key for key, value in obj.items() if isinstance(value, dict) and PARTIAL in value]
-    if PARTIAL not in obj and not marked:
-        return obj
-    copied = obj.copy()
-    copied.pop(PARTIAL, None)
-    for key in marked:
-        copied[key] = _without_mark(obj[key])
-    return copied
 
 
 def _write(obj: Any, path: str, options: Mapping[str, Any], layout: Mapping[str, Any] | None = None) -> None:
@@ -405,8 +377,10 @@ def _missing(path: str, place: str, partial: bool) -> str:
     parts = parts or sorted(glob.glob(os.path.join(glob.escape(folder), "model_*.pt")))
     if not parts:
         return f"{place} doesn't exist"
+    pipeline, *others = _layout().items()
+    degrees = (f"{name} {degree}" for name, degree in (pipeline, *(each for each in others if each[1] > 1)))
     return (
         f"{place} doesn't exist, but {len(parts)} other part{'s' if len(parts) > 1 else ''} of it: this job has "
-        f"{_degrees()}; resume with the number that it was saved with, on a file system that all hosts share, or save "
-        "the whole model (partial=False), which fits any number"
+        f"{' and '.join(degrees)}; resume with the number that it was saved with, on a file system that all hosts "
+        "share, or save the whole model (partial=False), which fits any number"
     )

@@ -15,6 +15,12 @@ import torch.distributed as dist
 
 from .state import Group, state
 
+__all__ = [
+    "DP_GROUP", "DP_RANK", "MP_GROUP", "MP_RANK", "PP_GROUP", "RDP_GROUP", "TP_GROUP", "WORLD", "WORLD_RANK",
+    "CommGroup", "RankType", "allgather", "barrier", "broadcast", "dp_barrier", "mp_barrier", "pp_barrier",
+    "rdp_barrier", "recv_from", "send", "tp_barrier",
+]  # fmt: skip
+
 
 class CommGroup(enum.Enum):
     """Which of this rank's groups is meant."""
@@ -38,18 +44,8 @@ class RankType(enum.Enum):
     RDP_RANK = "rdp"
 
 
-WORLD = CommGroup.WORLD
-MP_GROUP = CommGroup.MP_GROUP
-DP_GROUP = CommGroup.DP_GROUP
-PP_GROUP = CommGroup.PP_GROUP
-TP_GROUP = CommGroup.TP_GROUP
-RDP_GROUP = CommGroup.RDP_GROUP
-WORLD_RANK = RankType.WORLD_RANK
-MP_RANK = RankType.MP_RANK
-DP_RANK = RankType.DP_RANK
-PP_RANK = RankType.PP_RANK
-TP_RANK = RankType.TP_RANK
-RDP_RANK = RankType.RDP_RANK
+WORLD, MP_GROUP, DP_GROUP, PP_GROUP, TP_GROUP, RDP_GROUP = CommGroup
+WORLD_RANK, MP_RANK, DP_RANK, PP_RANK, TP_RANK, RDP_RANK = RankType
 
 
 def broadcast(obj: Any, group: CommGroup = WORLD) -> None:
@@ -68,10 +64,10 @@ def recv_from(src_rank: int, rank_type: RankType = WORLD_RANK) -> Any:
     """The object that ``src_rank`` sends to this rank, or to a group that this rank is in.
     Raises ValueError: there is no such rank, or it is this one."""
     source = _peer(src_rank, rank_type)
-    length = torch.empty(1, dtype=torch.int64)
-    _wait(dist.irecv(length, source, group=_world()))
+    length, world = torch.empty(1, dtype=torch.int64), state.group("world").process_group
+    _wait(dist.irecv(length, source, group=world))
     data = torch.empty(int(length), dtype=torch.uint8)
-    _wait(dist.irecv(data, source, group=_world()))
+    _wait(dist.irecv(data, source, group=world))
     return pickle.loads(data.numpy().tobytes())
 
 
@@ -124,16 +120,12 @@ def _peer(rank: int, rank_type: RankType) -> int:
 def _send(obj: Any, ranks: Sequence[int]) -> None:
     data = _bytes(obj)
     for tensor in (torch.tensor([data.numel()]), data):
-        for work in [dist.isend(tensor, rank, group=_world()) for rank in ranks]:
+        for work in [dist.isend(tensor, rank, group=state.group("world").process_group) for rank in ranks]:
             _wait(work)
 
 
 def _bytes(obj: Any) -> torch.Tensor:
     return torch.frombuffer(bytearray(pickle.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL)), dtype=torch.uint8)
-
-
-def _world() -> Any:
-    return state.group("world").process_group
 
 
 def _wait(work: Any, group: CommGroup | None = None) -> None:

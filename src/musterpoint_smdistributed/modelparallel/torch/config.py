@@ -73,12 +73,6 @@ def read(environ: Mapping[str, str], argv: Sequence[str], given: Mapping[str, An
     if values["active_microbatches"] is None:
         values["active_microbatches"] = values["pipeline_parallel_degree"] + 2
     config = Config(values, {name: each.where for name, each in found.items()})
-    _check(config)
-    return config
-
-
-def _check(config: Config) -> None:
-    """The rules between parameters, and what isn't supported."""
     for name, instead in UNSUPPORTED:
         if getattr(config, name) != VERSION_1[name].default:
             raise SMPUnsupportedError(
@@ -87,3 +81,4 @@ def _check(config: Config) -> None:
     wrong = contradiction(vars(config), config.shown)
     if wrong:
         raise SMPConfigError(wrong)
+    return config

@@ -13,7 +13,7 @@ import select
 import socket
 import struct
 import threading
-from typing import Any, Callable, Generator, Iterator, NamedTuple, Sequence
+from typing import Any, Callable, Generator, Iterator, Sequence
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -26,15 +26,8 @@ AHEAD = 1 << 16
 Deliver = Callable[[Any, "list[torch.Tensor]"], None]
 """Takes a message: its body and its tensors."""
 Received = tuple[Any, "list[torch.Tensor]"]
-
-
-class _Layout(NamedTuple):
-    """How a tensor lies in memory."""
-
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    on_gpu: bool
+_Layout = tuple[torch.dtype, tuple[int, ...], tuple[int, ...], bool]
+"""How a tensor lies in memory: its type, its sizes, its strides, and whether that is a GPU's."""
 
 
 class Connection:
@@ -54,8 +47,7 @@ class Connection:
     def send(self, body: Any, tensors: Sequence[torch.Tensor]) -> None:
         """Returns when the message is on its way."""
         plain = [_plain(tensor) for tensor in tensors]
-        layouts = [tuple(layout) for layout, _ in plain]
-        head = pickle.dumps((body, layouts), protocol=pickle.HIGHEST_PROTOCOL)
+        head = pickle.dumps((body, [layout for layout, _ in plain]), protocol=pickle.HIGHEST_PROTOCOL)
         buffers = [memoryview(HEADER.pack(len(head)) + head)]
         buffers += [_memory(tensor) for _, tensor in plain if tensor.numel()]
         with self._sending:
@@ -181,12 +173,11 @@ def _by_itself() -> Iterator[None]:
 def _plain(tensor: torch.Tensor) -> tuple[_Layout, torch.Tensor]:
     """The tensor so that its elements are one piece of memory, which is in the order that its strides say."""
     if tensor.is_cpu and not tensor.is_conj() and not tensor.is_neg() and tensor.is_contiguous():
-        return _Layout(tensor.dtype, tuple(tensor.shape), tensor.stride(), False), tensor
+        return (tensor.dtype, tuple(tensor.shape), tensor.stride(), False), tensor
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if not is_one_piece(tensor):
         tensor = tensor.contiguous()
-    layout = _Layout(tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), tensor.is_cuda)
-    return layout, tensor.cpu()
+    return (tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.is_cuda), tensor.cpu()
 
 
 def _memory(tensor: torch.Tensor) -> memoryview:

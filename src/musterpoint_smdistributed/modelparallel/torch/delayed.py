@@ -10,7 +10,7 @@ import contextlib
 import functools
 import weakref
 from collections import Counter
-from typing import Any, Callable, Iterator, NamedTuple
+from typing import Any, Callable, Iterator, NamedTuple, cast
 
 import torch
 from torch import nn
@@ -89,8 +89,7 @@ class DelayedParameter(nn.Parameter):
 
 def how(parameter: Any) -> Delayed:
     """How to get the values of a delayed parameter."""
-    found: Delayed = parameter.__dict__[_ATTRIBUTE]
-    return found
+    return cast(Delayed, parameter.__dict__[_ATTRIBUTE])
 
 
 def is_delayed(parameter: torch.Tensor) -> bool:

@@ -152,20 +152,13 @@ def poured(old: Any, new: Any) -> Any:
     return old
 
 
-def same(one: Content, two: Content) -> bool:
-    """Whether both contain the same objects."""
-    return alike(one.items, two.items) and alike(one.attributes, two.attributes)
-
-
 def alike(one: Any, two: Any) -> bool:
     """Whether two containers have the same objects."""
+    if isinstance(one, (dict, list)) and not (len(one) == len(two) and all(map(operator.is_, one, two))):
+        return False
     if isinstance(one, dict):
-        return len(one) == len(two) and all(map(operator.is_, one, two)) and all(
-            map(operator.is_, one.values(), two.values())
-        )  # fmt: skip
-    if isinstance(one, list):
-        return len(one) == len(two) and all(map(operator.is_, one, two))
-    return bool(one == two)
+        return all(map(operator.is_, one.values(), two.values()))
+    return isinstance(one, list) or bool(one == two)
 
 
 def objects(value: Any) -> Ways:
@@ -413,7 +406,7 @@ def ways_to(modules: Mapping[str, nn.Module]) -> dict[int, tuple[Any, Any]]:
 def _other(value: Any, before: Content) -> Content | None:
     """What is in an object now; None: the same as before."""
     now = content(value)
-    return None if now is None or same(before, now) else now
+    return None if now is None or all(map(alike, before, now)) else now
 
 
 def _of_table(name: str, table: str, held: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[Attribute]:

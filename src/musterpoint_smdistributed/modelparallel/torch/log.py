@@ -44,10 +44,8 @@ def waiting(what: str) -> Iterator[None]:
 
     def hint() -> None:
         ready(logger).warning(
-            "rank %s has waited %g s for other ranks, in %s: all of them have to call it, not one alone",
-            os.environ.get("RANK", "0"),
-            seconds,
-            what,
+            f"rank {os.environ.get('RANK', '0')} has waited {seconds:g} s for other ranks, in {what}: all of them have "
+            "to call it, not one alone"
         )
 
     seconds = hint_seconds()

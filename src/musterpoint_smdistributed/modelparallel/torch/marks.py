@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any, Generic, Iterator, TypeVar
+from typing import Any, Generic, Iterator, TypeVar, cast
 
 from torch import nn
 
@@ -47,5 +47,4 @@ class Marks(Generic[Mark]):
 
     def of(self, module: nn.Module, default: Default) -> Mark | Default:
         """The mark of ``module``; ``default``: it has none."""
-        mark: Mark | Default = module.__dict__.get(self._name, default)
-        return mark
+        return cast("Mark | Default", module.__dict__.get(self._name, default))

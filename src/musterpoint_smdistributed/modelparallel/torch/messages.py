@@ -6,11 +6,13 @@ import contextlib
 import functools
 import pickle
 from collections import deque
-from typing import Any, Callable, Iterator, NamedTuple, Sequence
+from typing import Any, Callable, Iterator, NamedTuple, Sequence, cast
 
 import torch
 
 from .aliases import View
+
+_DEVICES = ("cpu", "cuda")
 
 
 class Autocast(NamedTuple):
@@ -31,15 +33,9 @@ class Context(NamedTuple):
 
     @classmethod
     def current(cls) -> Context:
-        return cls(
-            torch.is_grad_enabled(),
-            torch.is_inference_mode_enabled(),
-            tuple(
-                Autocast(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
-                for device in ("cpu", "cuda")
-            ),
-            torch.is_autocast_cache_enabled(),
-        )
+        casts = (Autocast(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _DEVICES)
+        grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        return cls(grad, inference, tuple(casts), torch.is_autocast_cache_enabled())
 
     def __reduce__(self) -> tuple[Callable[[bytes], Context], tuple[bytes]]:
         """Written once and not for each message: there are few of them."""
@@ -48,11 +44,6 @@ class Context(NamedTuple):
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
         """Computes under this context in the calling thread."""
-        casts = any(each.enabled or torch.is_autocast_enabled(each.device) for each in self.autocast)
-        if not casts and self.inference == torch.is_inference_mode_enabled():
-            with torch.set_grad_enabled(self.grad):
-                yield
-            return
         with contextlib.ExitStack() as stack:
             if self.inference != torch.is_inference_mode_enabled():
                 stack.enter_context(torch.inference_mode(self.inference))
@@ -72,8 +63,7 @@ def _written(values: tuple[Any, ...]) -> bytes:
 
 @functools.lru_cache(maxsize=256)
 def _read(data: bytes) -> tuple[Any, ...]:
-    values: tuple[Any, ...] = pickle.loads(data)
-    return values
+    return cast("tuple[Any, ...]", pickle.loads(data))
 
 
 def _context(data: bytes) -> Context:
@@ -96,26 +86,17 @@ class Turns:
         self.partners = tuple(partners)
         self.follows = bool(partners) and not first
         self._send = send
-        self._told: deque[Turn] = deque()
+        self.told: deque[Turn] = deque()
+        """What the first rank has chosen to run, and doesn't run here yet."""
 
     def announce(self, step: int, key: tuple[Any, ...]) -> None:
         """This rank has chosen."""
         for partner in self.partners:
             self._send(partner, Turn(step, key))
 
-    def heard(self, turn: Turn) -> None:
-        """The first rank has chosen."""
-        self._told.append(turn)
-
     def next(self, step: int) -> tuple[Any, ...] | None:
         """What this rank has to run; None as long as nobody has said."""
-        if self._told and self._told[0].step == step:
-            return self._told[0].key
-        return None
-
-    def taken(self) -> None:
-        """It runs."""
-        self._told.popleft()
+        return self.told[0].key if self.told and self.told[0].step == step else None
 
 
 class Link(NamedTuple):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
-from typing import Any, Callable, Iterable, Mapping
+from typing import Any, Callable, Iterable, Mapping, MutableMapping
 
 import torch
 import torch.distributed as dist
@@ -77,13 +78,18 @@ def whole_values(module: nn.Module, values: OrderedDict[str, Any]) -> OrderedDic
     return values
 
 
-def without_mark(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A state dict of the whole model that says so by the key."""
-    if PARTIAL not in values:
+def without_mark(values: Any) -> Any:
+    """The same without the key, in state dicts among its values as well: no other program expects it."""
+    if not isinstance(values, MutableMapping):
         return values
-    whole = OrderedDict((key, value) for key, value in values.items() if key != PARTIAL)
-    vars(whole).update(getattr(values, "__dict__", {}))  # torch's record of versions
-    return whole
+    marked = [key for key, value in values.items() if isinstance(value, dict) and PARTIAL in value]
+    if PARTIAL not in values and not marked:
+        return values
+    copied = copy.copy(values)  # with torch's record of versions
+    copied.pop(PARTIAL, None)
+    for key in marked:
+        copied[key] = without_mark(values[key])
+    return copied
 
 
 def with_tied(module: nn.Module, values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -34,11 +34,8 @@ class Names:
     def __init__(self, model: nn.Module) -> None:
         self.modules: Mapping[str, nn.Module] = dict(model.named_modules())
         self.parameters: Mapping[str, nn.Parameter] = dict(model.named_parameters())
-        self._of: dict[int, tuple[str, str]] = {}
-        for name, module in self.modules.items():
-            self._of[id(module)] = ("module", name)
-        for name, parameter in self.parameters.items():
-            self._of[id(parameter)] = ("parameter", name)
+        self._of = {id(module): ("module", name) for name, module in self.modules.items()}
+        self._of.update((id(parameter), ("parameter", name)) for name, parameter in self.parameters.items())
         self.buffers: dict[str, torch.Tensor] = {}
         self.find_buffers()
 
@@ -120,7 +117,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, data: bytes, tensors: Sequence[torch.Tensor], names: Names | None, find: Find) -> None:
+    def __init__(self, data: bytes, tensors: Sequence[torch.Tensor], names: Names | None, find: Find | None) -> None:
         super().__init__(io.BytesIO(data))
         self._tensors, self._names, self._find = tensors, names, find
 
@@ -128,7 +125,7 @@ class _Unpickler(pickle.Unpickler):
         if isinstance(pid, int):
             return self._tensors[pid]
         if isinstance(pid, Known):
-            return self._find(pid)
+            return pid if self._find is None else self._find(pid)
         assert self._names is not None
         return self._names.find(*pid)
 
@@ -161,10 +158,6 @@ def pack(
     return Packed(file.getvalue(), pickler.tensors)
 
 
-def _itself(known: Known) -> Any:
-    return known
-
-
-def unpack(data: bytes, tensors: Sequence[torch.Tensor], names: Names | None, find: Find = _itself) -> Any:
-    """The object again, around these tensors. ``find``: gives what a :class:`.Known` stands for."""
+def unpack(data: bytes, tensors: Sequence[torch.Tensor], names: Names | None, find: Find | None = None) -> Any:
+    """The object again, around these tensors. ``find``: gives what a :class:`.Known` stands for, which stays else."""
     return _Unpickler(data, tensors, names, find).load()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from typing import Any, Callable, Sequence, TypeVar
+from typing import Any, Callable, Sequence
 
 import torch
 
@@ -13,8 +13,8 @@ from . import communication, structure
 from .messages import Context, End, Start, Started, default_device
 from .packing import pack, unpack
 from .routing import ModuleRouting
-from .scheduler import Task, current
-from .server import Alike, Bodies, Merge, Outcome, Schedule, Server, Waited
+from .scheduler import Task
+from .server import Alike, Bodies, Merge, Outcome, Server, Waited
 from .state import state
 from .transport import Inbox, Message, Transport, new_token, own_host
 
@@ -75,7 +75,7 @@ class Worker(Server):
         if self._turns.follows:
             task = self._told([])
         else:
-            backward = self._backward_first and self._ahead.far
+            backward = self._ahead.far and not self._holds_backward
             task = self._scheduler.next(backward) or self._scheduler.next(not backward)
         if task is None and not self._is_over:
             self._take(lambda: waits_for)
@@ -92,9 +92,6 @@ class Worker(Server):
         except BaseException as error:
             self._interrupted = error  # the script's own code may catch it on its way
             raise
-
-    def pause(self) -> None:
-        """A worker has nothing better to do."""
 
     def _wait_with_leader(self, work: Any) -> None:
         with self.failing_together():
@@ -116,9 +113,6 @@ class Worker(Server):
         except BaseException as error:
             ended = Waited(error)
         self._inbox.put(Message(self._rank, ended, []))
-
-
-T = TypeVar("T")
 
 
 class Leader(Server):
@@ -146,7 +140,12 @@ class Leader(Server):
             self._send(peer, start)
         self._routing.started(step, context.grad, start.anew)
         device = default_device()
-        waiting = [Task(_under(context, device, body), number, goes_on=True) for number, body in enumerate(bodies())]
+
+        def run(body: Callable[[], Any]) -> Any:
+            with device, context.entered():
+                return body()
+
+        waiting = [Task(functools.partial(run, body), number, goes_on=True) for number, body in enumerate(bodies())]
         for task in waiting:
             task.key = ("new", task.microbatch)
         tasks = list(waiting)
@@ -186,16 +185,6 @@ class Leader(Server):
             task = self._scheduler.next(backward=True)
         return task
 
-    def pause(self) -> None:
-        """Older microbatches' forward passes come first.
-
-        A loss is computed here, and until then the last rank has nothing to do. Modules see the microbatches in their
-        order all the same.
-        """
-        task = current()
-        if task is not None and not self._turns.partners and not self._inbox.empty():
-            self._scheduler.pause()
-
     def _waits_for(self) -> str:
         absent = [self._ranks[peer] for peer in self._peers() if self._ranks[peer] not in self._serving]
         if absent:
@@ -206,14 +195,6 @@ class Leader(Server):
         return "the results of other ranks"
 
 
-def _under(context: Context, device: Any, body: Callable[[], T]) -> Callable[[], T]:
-    def run() -> T:
-        with device, context.entered():
-            return body()
-
-    return run
-
-
 def connect(routing: ModuleRouting, device: torch.device | None) -> Server:
     """This rank's part in the steps of its pipeline, connected with the others. All ranks of the job call it."""
     pipeline, world = state.group("pp"), state.world
@@ -222,10 +203,6 @@ def connect(routing: ModuleRouting, device: torch.device | None) -> Server:
     transport = Transport(world.rank, inbox.put, own, device)
     inbox.reads(transport)
     told = communication.allgather((transport.address, new_token()))
-    sharing = state.group("tp").ranks
-    peers = [rank for rank in (*pipeline.ranks, *sharing) if rank != world.rank]
+    peers = [rank for rank in (*pipeline.ranks, *state.group("tp").ranks) if rank != world.rank]
     transport.connect(told[0][1], {rank: address for rank, (address, _) in enumerate(told)}, peers)
-    schedule: Schedule = "simple" if state.cfg.pipeline == "simple" else "interleaved"
-    kind, everyone = Leader if pipeline.rank == 0 else Worker, range(world.topology.world)
-    active = state.cfg.active_microbatches
-    return kind(transport, inbox, pipeline.ranks, pipeline.rank, everyone, routing, schedule, active, device, sharing)
+    return (Leader if pipeline.rank == 0 else Worker)(transport, inbox, routing, device)

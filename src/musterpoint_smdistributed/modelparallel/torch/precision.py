@@ -51,9 +51,7 @@ def _to(kind: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
 def enter(values: Any) -> Any:
     """Arguments of the model, with their tensors of floating point in its type."""
     kind = half()
-    if kind is None:
-        return values
-    return _pytree.tree_map_only(torch.Tensor, _to(kind), values)
+    return values if kind is None else _pytree.tree_map_only(torch.Tensor, _to(kind), values)
 
 
 def leave(values: Any) -> Any:

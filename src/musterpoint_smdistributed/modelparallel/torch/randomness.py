@@ -48,12 +48,9 @@ def begin(seed: int, device: torch.device | None) -> None:
 @contextlib.contextmanager
 def stream(seed: int, device: torch.device | None) -> Iterator[None]:
     """Inside, random numbers are those of a seed; afterwards they go on as before."""
-    before = Stream.current(device)
-    begin(seed, device)
-    try:
+    with torch.random.fork_rng([] if device is None else [device]):
+        begin(seed, device)
         yield
-    finally:
-        before.resume(device)
 
 
 def derive(*parts: object) -> int:

@@ -70,8 +70,7 @@ class Bucket:
         self._buffer = torch.zeros(length, dtype=first.dtype, device=first.device)
         for part, parameter in zip(self.gradients(), self._parameters):
             if parameter.grad is not None:
-                gradient = parameter.grad
-                part.copy_(gradient.to_dense() if gradient.is_sparse else gradient).mul_(scale(parameter))
+                part.copy_(parameter.grad.to_dense()).mul_(scale(parameter))
             if parameter in kept:
                 part.add_(kept[parameter])
         if replicas > 1:
@@ -157,14 +156,11 @@ class Reducer(Gradients):
         self._next = 0
         self._hook: tuple[CommHook, Any] | None = None
 
-    @property
-    def process_group(self) -> Any:
-        """Torch's group of the replicas; None without them."""
-        return None if self._group is None else self._group.process_group
-
-    def register_comm_hook(self, state: Any, hook: CommHook) -> None:
+    def register_comm_hook(self, hook_state: Any, hook: CommHook) -> None:
         """The hook reduces a bucket instead of the sum; as for DistributedDataParallel it divides by the replicas."""
-        self._hook = (hook, state)
+        if hook_state is not None and hook_state is state.group("dp").process_group:  # of all, whichever these are
+            hook_state = None if self._group is None else self._group.process_group
+        self._hook = (hook, hook_state)
 
     def begin(self, scale: float, sending: bool) -> None:
         super().begin(scale, sending and self._group is not None)
@@ -273,8 +269,8 @@ class Reducer(Gradients):
             bucket._is_last = bucket.index() == len(self._now.buckets) - 1
             if self._hook is not None:
                 bucket.fill(self._scale_of, self._kept, 1)
-                hook, state = self._hook
-                bucket.handle = hook(state, bucket)
+                hook, hook_state = self._hook
+                bucket.handle = hook(hook_state, bucket)
             else:
                 bucket.fill(self._scale_of, self._kept, self._group.size)
                 bucket.handle = dist.all_reduce(bucket.buffer(), group=self._group.process_group, async_op=True)
@@ -292,8 +288,7 @@ class Reducers:
 
     def register_comm_hook(self, hook_state: Any, hook: CommHook) -> None:
         for part in self.parts:
-            over_all = hook_state is not None and hook_state is state.group("dp").process_group
-            part.register_comm_hook(part.process_group if over_all else hook_state, hook)
+            part.register_comm_hook(hook_state, hook)
 
     def begin(self, scale: float, sending: bool) -> None:
         for part in self.parts:
@@ -423,8 +418,7 @@ class ShardedGradients(Gradients):
             flat = _flatten_dense_tensors(bucket)  # type: ignore[no-untyped-call]
             dist.all_reduce(flat, group=self._copies.get_group())
             flat.div_(copies)
-            parts = _unflatten_dense_tensors(flat, bucket)  # type: ignore[no-untyped-call]
-            for each, values in zip(bucket, parts):
+            for each, values in zip(bucket, _unflatten_dense_tensors(flat, bucket)):  # type: ignore[no-untyped-call]
                 each.copy_(values)
 
 

@@ -18,7 +18,7 @@ from .randomness import Stream
 
 
 class Ahead:
-    """Of how many microbatches the forward pass of a rank is ahead of the backward pass.
+    """Of how many microbatches of a step the forward pass of a rank is ahead of the backward pass.
 
     As long as there are few of them forward passes come first, so that there is something to do until the gradients of
     the next one are there. A loss has to be computed on the first rank in between, hence one more than in 1F1B.
@@ -32,11 +32,6 @@ class Ahead:
     @property
     def far(self) -> bool:
         return len(self._forward) >= self._enough
-
-    def begin(self) -> None:
-        """A step begins."""
-        self._forward.clear()
-        self._backward.clear()
 
     def runs(self, task: Task) -> None:
         if task.backward:
@@ -112,8 +107,7 @@ class Scheduler:
         self._idle: list[_Thread] = []
         self.turn = threading.Lock()  # free: the scheduler's thread goes on
         self.turn.acquire()
-        self._stream = Stream.current(device)
-        self.cores = torch.get_num_threads()
+        self.begin()
 
     def begin(self) -> None:
         """A step begins."""
@@ -155,7 +149,8 @@ class Scheduler:
         if task.goes_on:
             self._stream.resume(self.device)
         task.paused = False
-        thread.give(task)
+        thread.task = task
+        thread.go.release()
         self.turn.acquire()
         if task.goes_on and not task.paused:
             task.goes_on = False
@@ -223,14 +218,10 @@ class _Thread(threading.Thread):
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__(name="smp task", daemon=True)
         self._scheduler = scheduler
-        self._task: Task | None = None
+        self.task: Task | None = None
         self.go = threading.Lock()  # free: the task goes on
         self.go.acquire()
         self.start()
-
-    def give(self, task: Task) -> None:
-        self._task = task
-        self.go.release()
 
     def run(self) -> None:
         # a backward pass runs in the thread that calls it, also on GPUs: one that waits for another rank would hold
@@ -240,7 +231,7 @@ class _Thread(threading.Thread):
             torch.cuda.set_device(self._scheduler.device)
         while True:
             self.go.acquire()
-            task = self._task
+            task = self.task
             assert task is not None
             _local.task = task
             task.since = sequence()
@@ -251,7 +242,7 @@ class _Thread(threading.Thread):
                 task.result = task.work()
             except BaseException as error:  # raised again where the scheduler is called
                 task.error = error
-            _local.task = self._task = None
+            _local.task = self.task = None
             task.done = True
             del task
             self._scheduler.turn.release()

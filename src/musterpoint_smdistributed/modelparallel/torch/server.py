@@ -22,42 +22,22 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
-from typing import Any, Callable, Generic, Iterator, Literal, NamedTuple, Sequence, TypeVar
+from typing import Any, Callable, Generic, Iterator, NamedTuple, Sequence, TypeVar
 
 import torch
 
-from . import absent, aliases, log, passes, randomness
-from .callee import Callee, Exchange, RemoteCall
+from . import absent, aliases, log, messages, passes, randomness
+from .callee import Callee, spread
 from .effects import Given, Known, in_graph
 from .errors import SMPPeerLostError, SMPRemoteError, SMPStalledError, SMPStepError, text_of
-from .messages import (
-    Backward,
-    Call,
-    CallId,
-    Context,
-    End,
-    Failed,
-    Forward,
-    Gradients,
-    Link,
-    Report,
-    Result,
-    Routes,
-    Start,
-    Started,
-    Turn,
-    Turns,
-)
 from .packing import pack, unpack
 from .routing import ModuleRouting
 from .scheduler import Ahead, Scheduler, Task, current
+from .state import state
 from .topology import Kind
 from .transport import Inbox, Lost, Message, Transport
 
 T = TypeVar("T")
-Schedule = Literal["interleaved", "simple"]
-"""``interleaved``: backward passes run as soon as they can, and so memory is freed. ``simple``: all microbatches go
-through their forward passes first."""
 Bodies = Callable[[], Sequence[Callable[[], Any]]]
 Merge = Callable[[list[Any]], Any]
 Alike = AbstractContextManager[None]
@@ -75,61 +55,97 @@ class Outcome(NamedTuple, Generic[T]):
     backward: bool
 
 
+class Exchange:
+    """One call from the caller's side, as it goes through autograd; ``results`` until its node has them."""
+
+    def __init__(
+        self, server: Server, call: messages.Call, what: str, result: messages.Result, results: Sequence[torch.Tensor]
+    ) -> None:
+        self.server, self.call, self.what, self.result, self.results = server, call, what, result, results
+        self.passed: set[int] = set()
+        """Results through which a backward pass has come that doesn't keep the graph."""
+
+
+class RemoteCall(torch.autograd.Function):
+    """The autograd node of a call to another rank. ``anchor`` has it recorded also where no argument needs a gradient,
+    since the parameters there do."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, exchange: Exchange, *tensors: torch.Tensor) -> Any:
+        ctx.set_materialize_grads(False)
+        ctx.exchange, ctx.count = exchange, len(tensors)
+        results, exchange.results = exchange.results, ()
+        fixed = [each for each, needed in zip(results, exchange.result.need_gradient) if not needed]
+        ctx.mark_non_differentiable(*fixed)
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
+        exchange: Exchange = ctx.exchange
+        server, call = exchange.server, exchange.call
+        if torch.is_grad_enabled():
+            raise SMPStepError(
+                f"create_graph=True through {exchange.what}, which is on another rank of the pipeline: gradients of "
+                "gradients don't go from rank to rank. Put what they go through on one rank, with the step function "
+                "(smp.set_partition(…, 0)), or set partitions to 1"
+            )
+        server.backward = True
+        task = current()
+        if task is not None:
+            task.backward = True
+        needed = exchange.result.need_gradient
+        present = tuple(gradient is not None and need for gradient, need in zip(gradients, needed))
+        keeps, some = passes.keeps_graph(), passes.some()
+        if not any(present):
+            return (None,) * (2 + ctx.count)
+        through = {index for index, here in enumerate(present) if here}
+        if through & exchange.passed:
+            raise SMPStepError(passes.second_time(exchange.what))
+        if not keeps:
+            exchange.passed |= through
+            if task is not None:
+                task.passed.append(exchange.what)
+        request = messages.Backward(call, len(call.links) - 1, present, keeps, some, passes.number())
+        # those of an embedding with `sparse=True` may be another kind
+        sent = [each.to_dense() for each, is_sent in zip(gradients, present) if is_sent and each is not None]
+        answer, received = server.ask(call.links[-1].rank, call.id, request, sent)
+        return (None, None, *spread(answer.present, received))
+
+
 class Server(ABC):
     """One rank's part in the steps of its pipeline.
 
     ``is_leader``: whether it runs the step function. ``in_step``: whether a step runs. ``backward``: whether that has
     begun a backward pass.
-
-    Args:
-        ranks: the global ranks of the pipeline, in its order; the first is the leader.
-        rank: this rank among them.
-        everyone: all global ranks of the job, to be told of a failure.
-        active: how many microbatches may be under way.
-        device: this rank's GPU.
-        sharing: the global ranks that share the tensors of this rank's layers, with this one.
     """
 
     is_leader: bool
 
-    def __init__(
-        self,
-        transport: Transport,
-        inbox: Inbox,
-        ranks: Sequence[int],
-        rank: int,
-        everyone: Sequence[int],
-        routing: ModuleRouting,
-        schedule: Schedule,
-        active: int,
-        device: torch.device | None = None,
-        sharing: Sequence[int] = (),
-    ) -> None:
-        self._transport, self._inbox = transport, inbox
-        self._ranks, self._rank, self._everyone = tuple(ranks), rank, tuple(everyone)
-        self._routing = routing
-        own = self._ranks[rank]
-        partners = [each for each in sharing if each != own]
-        self._turns = Turns(partners, not sharing or own == sharing[0], self._send_to)
-        self._backward_first = schedule == "interleaved"
-        self._holds_backward = schedule == "simple"
-        self._active = active if schedule == "interleaved" else sys.maxsize
+    def __init__(self, transport: Transport, inbox: Inbox, routing: ModuleRouting, device: torch.device | None) -> None:
+        self._transport, self._inbox, self._routing = transport, inbox, routing
+        pipeline, sharing = state.group("pp"), state.group("tp")
+        self._ranks, self._rank = pipeline.ranks, pipeline.rank
+        partners = [each for each in sharing.ranks if each != state.world.rank]
+        self._turns = messages.Turns(partners, sharing.rank == 0, self._send_to)
+        # all microbatches go through their forward passes first; else a backward pass runs as soon as it can, and so
+        # memory is freed
+        self._holds_backward = state.cfg.pipeline == "simple"
+        self._active = sys.maxsize if self._holds_backward else state.cfg.active_microbatches
         self._scheduler = Scheduler(device)
-        self._ahead = Ahead(len(self._ranks) - rank + 1)
         self._callee = Callee(routing, self._send, device)
         self._anchor = torch.zeros((), requires_grad=True)
         self._numbers = itertools.count()
-        self._waiting: dict[CallId, Task] = {}
+        self._waiting: dict[messages.CallId, Task] = {}
         self._left: dict[int, dict[tuple[int, int], torch.Tensor]] = {}
         """By microbatch, tensors that came as effects of calls, by the call's number and theirs."""
         self._step = 0
         self._met = 0
         self._waited: list[Waited] = []
-        self._starts: list[Start] = []
+        self._starts: list[messages.Start] = []
         self._early: list[Message] = []
         self._reports: dict[int, dict[int, bytes]] = {}
         self._serving: set[int] = set()
-        self._ends: dict[int, tuple[End, list[torch.Tensor]]] = {}
+        self._ends: dict[int, tuple[messages.End, list[torch.Tensor]]] = {}
         self._broken: BaseException | None = None
         self._interrupted: BaseException | None = None
         self._gone: tuple[int, str] | None = None
@@ -185,7 +201,7 @@ class Server(ABC):
         """What each rank of the pipeline says behind this step, in their order."""
         said = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         for peer in self._peers():
-            self._send(peer, Report(self._step, said))
+            self._send(peer, messages.Report(self._step, said))
         heard = self._reports.setdefault(self._step, {})
         heard[self._rank] = said
         while len(heard) < len(self._ranks):
@@ -201,12 +217,12 @@ class Server(ABC):
         new = bool(waiting) and waiting[0].key == key
         task = waiting.pop(0) if new else self._scheduler.take(key)
         if task is not None:
-            self._turns.taken()
+            self._turns.told.popleft()
         return task
 
     # ---- calls of modules on other ranks, by tasks
 
-    def call(self, links: Sequence[Link], args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> Any:
+    def call(self, links: Sequence[messages.Link], args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> Any:
         """Runs a chain of links with these arguments, and returns what the last one returns."""
         task = current()
         assert task is not None, "only tasks call other ranks"
@@ -222,13 +238,19 @@ class Server(ABC):
             count = len(packed.tensors) - first
             for index, each in enumerate(packed.tensors[first:], first):
                 packed.tensors[index] = each if in_graph(each, task.since) else each.detach()
-        call = Call(CallId(self._rank, next(self._numbers)), tuple(links), self._step, task.microbatch)
+        own = messages.CallId(self._rank, next(self._numbers))
+        call = messages.Call(own, tuple(links), self._step, task.microbatch)
         seed = randomness.derive(self._step, task.microbatch, what)
-        exchange = Exchange(self, call, seed, Context.current(), packed.data, what)
-        inputs = exchange.ask(packed.tensors, count)
+        context = messages.Context.current()
+        need = tuple(context.grad and tensor.requires_grad for tensor in packed.tensors)
+        request = messages.Forward(call, 0, seed, context, packed.data, need, count)
+        with torch.no_grad():
+            result, received = self.ask(links[0].rank, call.id, request, packed.tensors)
+            # torch frees what a backward pass comes to, so what no result depends on mustn't be linked to the graph
+            inputs = [each.detach() if index in result.unused else each for index, each in enumerate(packed.tensors)]
+        exchange = Exchange(self, call, what, result, received)
         results = RemoteCall.apply(self._anchor, exchange, *inputs)  # type: ignore[no-untyped-call]
         randomness.begin(seed + len(links), self._scheduler.device)
-        result = exchange.result
         kept = len(results) - len(result.changed)
         aliases.write_back(packed.tensors, result.changed, results[kept:], what)
         seen = aliases.made_again(result.views, results[:kept], packed.tensors, what)
@@ -258,7 +280,7 @@ class Server(ABC):
                 "have. Return it, and hand it on as an argument"
             ) from error
 
-    def ask(self, rank: int, call: CallId, request: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    def ask(self, rank: int, call: messages.CallId, request: Any, tensors: Sequence[torch.Tensor]) -> Any:
         """Sends a request of the current task and lets others run until the answer is there: its body and tensors."""
         task = current()
         assert task is not None
@@ -266,9 +288,15 @@ class Server(ABC):
         self._send(rank, request, tensors)
         return self._scheduler.wait()
 
-    @abstractmethod
     def pause(self) -> None:
-        """Called between modules, also in backward passes: the leader may have something better to do."""
+        """Called between modules, also in backward passes: on the leader older microbatches' forward passes come first.
+
+        A loss is computed there, and until then the last rank has nothing to do. Modules see the microbatches in their
+        order all the same.
+        """
+        task = current()
+        if self.is_leader and task is not None and not self._turns.partners and not self._inbox.empty():
+            self._scheduler.pause()
 
     def turn_backward(self) -> None:
         """The current task begins its backward pass."""
@@ -323,34 +351,34 @@ class Server(ABC):
     def _dispatch(self, message: Message) -> None:
         """Turns a message into a task that can run."""
         body, tensors = message.body, message.tensors
-        if isinstance(body, (Forward, Backward)) and body.call.step > self._step:
+        if isinstance(body, (messages.Forward, messages.Backward)) and body.call.step > self._step:
             self._early.append(message)  # another rank has heard of that step before this one
-        elif isinstance(body, (Result, Gradients)):
+        elif isinstance(body, (messages.Result, messages.Gradients)):
             self._scheduler.add(self._waiting.pop(body.call), ("answer", *body.call), (body, tensors))
-        elif isinstance(body, Forward):
+        elif isinstance(body, messages.Forward):
             task = Task(functools.partial(self._callee.forward, body, tensors), body.call.microbatch)
             self._scheduler.add(task, ("forward", *body.call.id, body.position))
-        elif isinstance(body, Backward):
+        elif isinstance(body, messages.Backward):
             self.backward = True
             work = functools.partial(self._callee.backward, body, tensors)
             task = Task(work, body.call.microbatch, backward=True)
             self._scheduler.add(task, ("backward", *body.call.id, body.position))
-        elif isinstance(body, Turn):
-            self._turns.heard(body)
-        elif isinstance(body, Start):
+        elif isinstance(body, messages.Turn):
+            self._turns.told.append(body)
+        elif isinstance(body, messages.Start):
             self._starts.append(body)
-        elif isinstance(body, Started):
+        elif isinstance(body, messages.Started):
             if body.number == self._step:
                 self._serving.add(message.sender)
-        elif isinstance(body, Routes):
+        elif isinstance(body, messages.Routes):
             self._routing.adopt(body.chains)
-        elif isinstance(body, End):
+        elif isinstance(body, messages.End):
             self._ends[body.number] = body, tensors  # of a step that needs nobody it comes before this rank serves
-        elif isinstance(body, Report):
+        elif isinstance(body, messages.Report):
             self._reports.setdefault(body.number, {})[self._ranks.index(message.sender)] = body.said
         elif isinstance(body, Waited):
             self._waited.append(body)
-        elif isinstance(body, Failed):
+        elif isinstance(body, messages.Failed):
             raise SMPRemoteError(body.rank, body.traceback)
         elif isinstance(body, Lost) and message.sender in (*self._ranks, *self._turns.partners):
             if self.in_step:
@@ -360,7 +388,7 @@ class Server(ABC):
     def announce(self, chains: Sequence[Any]) -> None:
         """The leader tells the others which modules run as chains; before any request that uses them."""
         for peer in self._peers():
-            self._send(peer, Routes(tuple(chains)))
+            self._send(peer, messages.Routes(tuple(chains)))
 
     def _announce(self, task: Task) -> None:
         self._ahead.runs(task)
@@ -385,7 +413,7 @@ class Server(ABC):
             raise SMPRemoteError(self._ranks[self._rank], f"an earlier step failed: {self._broken!r}")
         self.in_step, self.backward = True, False
         self._scheduler.begin()
-        self._ahead.begin()
+        self._ahead = Ahead(len(self._ranks) - self._rank + 1)
 
     def _finish(self) -> None:
         """What never got a backward pass is dropped."""
@@ -419,8 +447,8 @@ class Server(ABC):
         self.in_step = False
         self._scheduler.clear()
         if first and not isinstance(error, SMPRemoteError):
-            said = Failed(self._ranks[self._rank], text_of(error))
-            others = [rank for rank in self._everyone if rank not in self._ranks]
+            said = messages.Failed(self._ranks[self._rank], text_of(error))
+            others = [rank for rank in range(state.world.topology.world) if rank not in self._ranks]
             for rank in [*(self._ranks[peer] for peer in self._peers()), *others]:
                 self._transport.tell(rank, said)
 
@@ -432,7 +460,7 @@ class Server(ABC):
                 item = self._inbox.get(timeout=0.05)
             except queue.Empty:
                 continue
-            if isinstance(item.body, Failed):
+            if isinstance(item.body, messages.Failed):
                 return SMPRemoteError(item.body.rank, item.body.traceback)
         return error
 

@@ -18,6 +18,13 @@ from . import log
 from .config import Config, read
 from .topology import KINDS, Kind, Topology
 
+__all__ = [
+    "dp_rank", "dp_size", "get_dp_group", "get_dp_process_group", "get_mp_group", "get_mp_process_group",
+    "get_pp_group", "get_pp_process_group", "get_rdp_group", "get_rdp_process_group", "get_tp_group",
+    "get_tp_process_group", "get_world_process_group", "is_initialized", "is_tracing", "local_rank", "local_size",
+    "mp_rank", "mp_size", "pp_rank", "pp_size", "rank", "rdp_rank", "rdp_size", "size", "state", "tp_rank", "tp_size",
+]  # fmt: skip
+
 
 def rank() -> int:
     """This process among all."""
@@ -155,7 +162,10 @@ def init(config: Mapping[str, Any] | None = None) -> None:
         SMPUnsupportedError: a parameter asks for what isn't supported yet.
     """
     if state.initialized:
-        _again(config or {})
+        given = (config or {}).items()
+        other = [f"{name}={value!r}" for name, value in given if getattr(state.cfg, name, None) != value]
+        if other:
+            log.warn(f"smp.init was called before: {', '.join(other)} of this call is not used")
         return
     port_given = bool(os.environ.get("MASTER_PORT"))
     own = rank_environment.place(os.environ)
@@ -176,12 +186,6 @@ def is_initialized() -> bool:
 def is_tracing() -> bool:
     """Whether the model runs only to be looked at, and not to compute."""
     return state.tracing
-
-
-def _again(config: Mapping[str, Any]) -> None:
-    other = [f"{name}={value!r}" for name, value in config.items() if getattr(state.cfg, name, None) != value]
-    if other:
-        log.warn(f"smp.init was called before: {', '.join(other)} of this call is not used")
 
 
 def _topology(cfg: Config, size: int) -> Topology:
@@ -216,8 +220,9 @@ def _groups(topology: Topology, rank: int) -> dict[Kind, Group]:
     groups, and torch would have every rank wait for each of them.
     """
     made: dict[tuple[tuple[int, ...], ...], Any] = {}
-    if _has_cpu(dist.group.WORLD):
-        made[topology.groups("world")] = dist.group.WORLD
+    world: Any = dist.group.WORLD
+    if any(device.type == "cpu" for device in world._device_types):  # NCCL's group can't take tensors on CPUs
+        made[topology.groups("world")] = world
     name = "gloo" if dist.get_backend() == "gloo" else backend.default()
     found: dict[Kind, Group] = {}
     for kind in KINDS:
@@ -227,11 +232,6 @@ def _groups(topology: Topology, rank: int) -> dict[Kind, Group]:
             made[all_of_kind] = dist.new_group(list(ranks), backend=name, use_local_synchronization=True)
         found[kind] = Group(ranks, ranks.index(rank), made[all_of_kind])
     return found
-
-
-def _has_cpu(group: Any) -> bool:
-    """Whether the group works with tensors on CPUs; NCCL's doesn't."""
-    return any(device.type == "cpu" for device in group._device_types)
 
 
 def _introduce(world: World) -> None:

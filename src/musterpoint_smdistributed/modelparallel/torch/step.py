@@ -112,20 +112,18 @@ def split_arguments(
     ``whole``: names of arguments that each of them gets as they are. ``axes``: by argument, the axis on which its
     tensors are cut; 0 where it isn't named.
     """
-    parameters = bound.signature.parameters
+
+    def part_of(name: str, value: Any, index: int) -> Any:
+        return value if name in whole else split(value, count, index, axes.get(name, 0), name)
+
     result = []
     for index in range(count):
         part = inspect.BoundArguments(bound.signature, type(bound.arguments)())
         for name, value in bound.arguments.items():
-            if parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
-                part.arguments[name] = {
-                    key: each if key in whole else split(each, count, index, axes.get(key, 0), key)
-                    for key, each in value.items()
-                }
-            elif name in whole:
-                part.arguments[name] = value
+            if bound.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+                part.arguments[name] = {key: part_of(key, each, index) for key, each in value.items()}
             else:
-                part.arguments[name] = split(value, count, index, axes.get(name, 0), name)
+                part.arguments[name] = part_of(name, value, index)
         result.append(part)
     return result
 

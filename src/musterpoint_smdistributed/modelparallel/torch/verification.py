@@ -54,9 +54,8 @@ class _Outcome:
     def compare(self, other: _Outcome) -> str | None:
         if self.structure != other.structure:
             return f"it returns {other.structure} and not {self.structure}"
-        for one, two in zip(self.leaves, other.leaves):
-            if not _alike(one, two):
-                return "its result is another one"
+        if not all(map(_alike, self.leaves, other.leaves)):
+            return "its result is another one"
         if self.views != other.views:
             return "its results are views of arguments or of each other"
         for gradient, its in zip(self.gradients, other.gradients):
@@ -69,7 +68,7 @@ def _outcome(container: nn.Module, function: Callable[..., Any], args: Any, kwar
     packed = pack((args, kwargs), None, "an argument")
     inputs = [tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in packed.tensors]
     # a checkpoint around the container keeps what is saved in its own way, and would run it again for these gradients
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(_itself, _itself):
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved):
         # as results of something: a module may change its input in place
         given = [tensor.clone() for tensor in inputs]
         args, kwargs = unpack(packed.data, given, None)
@@ -84,10 +83,6 @@ def _outcome(container: nn.Module, function: Callable[..., Any], args: Any, kwar
             with part_reads.allowed():
                 gradients = torch.autograd.grad(results, wanted, seeds, allow_unused=True)
     return _Outcome(_pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, value), views, gradients)
-
-
-def _itself(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
 
 
 def _by_stages(chain: Chain, args: Any, kwargs: Any) -> Any:
@@ -107,8 +102,7 @@ def _alike(one: Any, two: Any) -> bool:
         return not isinstance(one, _PLAIN) or bool(one == two)
     if one.layout != two.layout:
         return False
-    if one.layout is not torch.strided:  # gradients of an embedding with sparse=True
-        one, two = one.to_dense(), two.to_dense()
+    one, two = one.to_dense(), two.to_dense()  # gradients of an embedding with sparse=True
     if one.shape != two.shape or one.dtype != two.dtype or one.requires_grad != two.requires_grad:
         return False
     if not (one.is_floating_point() or one.is_complex()):
@@ -151,16 +145,16 @@ class _Written(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with part_reads.allowed():
             self._parameters = [(each, each.detach()) for each in parameters]
         with torch._C.DisableTorchFunctionSubclass():
-            self._storages = {_storage(data): data for _, data in self._parameters}
-        self._before: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+            self._storages = {aliases.storage(data): data for _, data in self._parameters}
+        self._before: dict[int | None, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func._schema.is_mutable:
             for given in _pytree.tree_leaves((args, kwargs)):
-                held = self._storages.get(_storage(given)) if isinstance(given, torch.Tensor) else None
-                if held is not None and _storage(held) not in self._before:
+                held = self._storages.get(aliases.storage(given)) if isinstance(given, torch.Tensor) else None
+                if held is not None and aliases.storage(held) not in self._before:
                     with _disable_current_modes():
-                        self._before[_storage(held)] = held, held.clone()
+                        self._before[aliases.storage(held)] = held, held.clone()
         return func(*args, **(kwargs or {}))
 
     def any(self) -> bool:
@@ -177,10 +171,3 @@ class _Written(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     parameter.data = data
             for data, before in self._before.values():
                 data.copy_(before)
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):
-        return 0  # a kind of tensor without

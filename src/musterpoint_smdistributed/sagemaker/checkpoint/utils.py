@@ -34,14 +34,8 @@ def limit_num_subdirs(
     """
     if num_kept < 1 or not log or not os.path.isdir(root):
         return []
-    names = sorted(
-        (
-            each.name
-            for each in os.scandir(root)
-            if each.is_dir() and not each.name.endswith(STAGED) and (regex is None or re.match(regex, each.name))
-        ),
-        key=sort_fn,
-    )
+    folders = (each.name for each in os.scandir(root) if each.is_dir() and not each.name.endswith(STAGED))
+    names = sorted((name for name in folders if regex is None or re.match(regex, name)), key=sort_fn)
     whole = [name for name in names if not unfinished(os.path.join(root, name))]
     old = names[: names.index(whole[-num_kept])] if len(whole) > num_kept else []
     for name in old:

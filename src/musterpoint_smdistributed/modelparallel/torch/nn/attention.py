@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -178,12 +178,7 @@ class DistributedAttentionLayer(DistributedModule):
         if isinstance(inp, Entered):
             return self.within(inp)
         hidden, *cross, mask = inp
-        entered: Entered = self.enter(
-            hidden,
-            None if self.cross_attention else mask,
-            cross[0] if cross else None,
-            mask if self.cross_attention else None,
-        )
+        entered: Entered = self.enter(hidden, *((None, cross[0], mask) if self.cross_attention else (mask,)))
         return layouts.leave(self.within(entered), entered.layout)
 
     def within(self, entered: Entered) -> torch.Tensor:
@@ -219,8 +214,7 @@ class DistributedAttentionLayer(DistributedModule):
             context = attend(
                 query, key, value, bias, causal, self.scale, dropped, self.attention_in_fp32, self.window_size
             )
-        output: torch.Tensor = self.dropout2(self.dense(context.transpose(1, 2).flatten(2), layout), layout)
-        return output
+        return cast(torch.Tensor, self.dropout2(self.dense(context.transpose(1, 2).flatten(2), layout), layout))
 
     def _heads(self, states: torch.Tensor) -> torch.Tensor:
         """(batch, sequence, channels of this rank) to (batch, heads of this rank, sequence, head size)."""
@@ -263,10 +257,8 @@ def attend(
     kind = query.dtype
     if in_fp32 and kind in (torch.float16, torch.bfloat16):
         query, key, value = query.float(), key.float(), value.float()
-    if bias is not None and not isinstance(bias, torch.Tensor):
-        bias = torch.full((1, 1, 1, 1), float(bias), dtype=query.dtype, device=query.device)
     if bias is not None:
-        bias = bias.to(query.dtype)
+        bias = bias.to(query.dtype) if isinstance(bias, torch.Tensor) else query.new_tensor(float(bias))
         if bias.dim() < 2:
             bias = bias.expand(1, key.shape[2])
     if causal and window is not None and window < key.shape[2]:

@@ -34,9 +34,8 @@ class DistributedLinear(DistributedModule, nn.Linear):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Input (batch, …, in_features), of the same shape on all ranks of the group, and output (batch, …, out)."""
         alone = input.dim() == 1
-        result = layouts.summed_to_script(
-            functional.linear(layouts.to_parts(input[None] if alone else input), self.weight)
-        )
+        parts = layouts.to_parts(input[None] if alone else input)
+        result = layouts.summed_to_script(functional.linear(parts, self.weight))
         if self.bias is not None:
             result = result + self.bias
         return result[0] if alone else result
@@ -131,12 +130,8 @@ class DistributedEmbedding(DistributedModule, nn.Embedding):
         if self.max_norm is not None:
             self._renormalize(indices)
         batches = indices.chunk(layouts.degree()) if counted else [indices]
-        vectors = [
-            functional.embedding(
-                batch, self.weight, self.padding_idx, None, self.norm_type, self.scale_grad_by_freq, self.sparse
-            )
-            for batch in batches
-        ]
+        options = (self.weight, self.padding_idx, None, self.norm_type, self.scale_grad_by_freq, self.sparse)
+        vectors = [functional.embedding(batch, *options) for batch in batches]
         result = torch.cat(vectors) if counted else vectors[0]
         if self._skip_allgather:
             return result

@@ -16,7 +16,7 @@ ranks. :func:`gathered` and :func:`summed` go there and back.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
@@ -67,20 +67,12 @@ def chosen(hidden: torch.Tensor) -> Layout:
 
 def enter(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
     """From what the script has to a layout. Gradients of whole activations are whole on every rank."""
-    if layout == "sequence":
-        return moved(tensor, Replicate(), Shard(1), Shard(1))
-    if layout == "whole" and not state.cfg.prescaled_batch:
-        return moved(tensor, Shard(0), Replicate(), Replicate())
-    return tensor
+    return moved(tensor, _of_script(), _placement(layout), _placement(layout))
 
 
 def leave(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
     """The opposite of :func:`enter`."""
-    if layout == "sequence":
-        return moved(tensor, Shard(1), Replicate(), Replicate())
-    if layout == "whole" and not state.cfg.prescaled_batch:
-        return moved(tensor, Replicate(), Shard(0), Shard(0))
-    return tensor
+    return moved(tensor, _placement(layout), _of_script(), _of_script())
 
 
 def gathered(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
@@ -101,8 +93,7 @@ def shared(parameter: torch.Tensor, layout: Layout) -> torch.Tensor:
     gives each rank all of it.
     """
     if layout == "whole" and state.cfg.optimize == "memory" and state.cfg.prescaled_batch and degree() > 1:
-        scaled: torch.Tensor = _ScaledGradient.apply(parameter, 1 / degree())  # type: ignore[no-untyped-call]
-        return scaled
+        return cast(torch.Tensor, _ScaledGradient.apply(parameter, 1 / degree()))  # type: ignore[no-untyped-call]
     return parameter
 
 
@@ -145,8 +136,8 @@ def batches_of_all(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def summed_to_script(tensor: torch.Tensor) -> torch.Tensor:
-    """The sum over the ranks, as the script has activations: each its own batch, or all the same."""
-    return summed(tensor, "whole" if state.cfg.prescaled_batch else "own")
+    """The sum over the ranks, as the script has activations."""
+    return moved(tensor, Partial(), _of_script(), _of_script())
 
 
 def moved(
@@ -154,9 +145,9 @@ def moved(
 ) -> torch.Tensor:
     """From one placement to another; ``gradient`` says how the gradient of the result comes back.
     ``dims``: of the tensor, where a placement counts from the last one."""
-    if degree() == 1:
+    if degree() == 1 or before == after == gradient:
         return tensor
-    _refuse_transforms()
+    passes.refuse_transforms(_SHARED, _LEAVE_OUT)
     mesh = _mesh(state.group("tp"), tensor.device.type)
     before, after, gradient = (
         Shard(each.dim + dims) if isinstance(each, Shard) and each.dim < 0 else each
@@ -174,15 +165,16 @@ def once(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _refuse_transforms() -> None:
-    passes.refuse_transforms(_SHARED, _LEAVE_OUT)
-
-
 def _refuse_graph(gradient: torch.Tensor) -> None:
     if torch.is_grad_enabled():
         raise SMPStepError(
             f"create_graph=True through {_SHARED}: gradients of gradients don't go from rank to rank. {_LEAVE_OUT}"
         )
+
+
+def _of_script() -> Placement:
+    """Where the script has activations: each rank its own batch, or all the same."""
+    return Replicate() if state.cfg.prescaled_batch else Shard(0)
 
 
 def _placement(layout: Layout) -> Placement:
@@ -198,7 +190,7 @@ def _mesh(group: Group, device: str) -> DeviceMesh:
 
 
 def _swapped(tensor: torch.Tensor, forth: bool) -> torch.Tensor:
-    _refuse_transforms()
+    passes.refuse_transforms(_SHARED, _LEAVE_OUT)
     return once(_Swap.apply(tensor, forth))  # type: ignore[no-untyped-call]
 
 

@@ -7,7 +7,7 @@ What they compute are the reference implementations of ``DistributedTransformer`
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable
+from typing import Any, Callable, cast
 
 import torch
 from torch import nn
@@ -90,8 +90,7 @@ class DistributedTransformerOutputLayer(DistributedModule):
     def computed(self, states: torch.Tensor, layout: Layout) -> torch.Tensor:
         """Without residual and normalization."""
         between = ACTIVATIONS[self.activation](self.dense1(layouts.gathered(states, layout)))
-        output: torch.Tensor = self.dropout(self.dense2(between, layout), layout)
-        return output
+        return cast(torch.Tensor, self.dropout(self.dense2(between, layout), layout))
 
     def _sum(self, output: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
         if self.fp32_residual_addition and output.dtype in (torch.float16, torch.bfloat16):
@@ -132,30 +131,27 @@ class DistributedTransformerLayer(DistributedModule):
         refuse_unknown("DistributedTransformerLayer", more)
         super().__init__()
         self.add_cross_attention, self.parallel = add_cross_attention, parallel_attn_output
-        common: dict[str, Any] = {
+        given: dict[str, Any] = {
+            "num_attention_heads": num_attention_heads,
+            "attention_head_size": attention_head_size,
             "hidden_size": hidden_size,
+            "intermediate_size": intermediate_size,
+            "attention_dropout_prob": attention_dropout_prob,
             "hidden_dropout_prob": hidden_dropout_prob,
+            "activation": activation,
             "layernorm_epsilon": layernorm_epsilon,
             "initializer_range": initializer_range,
             "use_normal_initialization": use_normal_initialization,
+            "causal_mask_size": causal_mask_size,
             "pre_layernorm": pre_layernorm,
             "post_layernorm": post_layernorm,
             **more,
         }
-        heads: dict[str, Any] = {
-            "num_attention_heads": num_attention_heads,
-            "attention_head_size": attention_head_size,
-            "attention_dropout_prob": attention_dropout_prob,
-            "causal_mask_size": causal_mask_size,
-            **common,
-        }
-        self.attention = DistributedAttentionLayer(**heads)
-        output = {**common, "pre_layernorm": pre_layernorm and not (parallel_attn_output and single_pre_layernorm)}
-        self.output = DistributedTransformerOutputLayer(
-            intermediate_size=intermediate_size, activation=activation, **output
-        )
+        self.attention = DistributedAttentionLayer(**given)
+        normalized = pre_layernorm and not (parallel_attn_output and single_pre_layernorm)
+        self.output = DistributedTransformerOutputLayer(**{**given, "pre_layernorm": normalized})
         if add_cross_attention:
-            self.cross_attention = DistributedAttentionLayer(cross_attention=True, **heads)
+            self.cross_attention = DistributedAttentionLayer(cross_attention=True, **given)
         self.enter = Enter()
 
     def forward(self, inp: Any) -> Any:
@@ -173,8 +169,7 @@ class DistributedTransformerLayer(DistributedModule):
         hidden = self.attention(entered)
         if self.add_cross_attention:
             hidden = self.cross_attention(entered._replace(hidden=hidden))
-        output: torch.Tensor = self.output(hidden, entered.layout)
-        return output
+        return cast(torch.Tensor, self.output(hidden, entered.layout))
 
     def _side_by_side(self, entered: Entered) -> torch.Tensor:
         hidden, layout = entered.hidden, entered.layout
@@ -203,14 +198,10 @@ class DistributedTransformer(DistributedModule):
         if len(windows) != num_layers:
             raise ValueError(f"window_size={windows!r:.80}: expected one for each of num_layers={num_layers}")
         self.add_cross_attention = bool(named.get("add_cross_attention"))
-        self.seq_layers = nn.Sequential(
-            *(
-                DistributedTransformerLayer(
-                    **named, scale_attn_by_layer_idx=by_layer, layer_idx=index, window_size=window
-                )
-                for index, window in enumerate(windows)
-            )
-        )
+        self.seq_layers = nn.Sequential()
+        for index, window in enumerate(windows):
+            own = {"scale_attn_by_layer_idx": by_layer, "layer_idx": index, "window_size": window}
+            self.seq_layers.append(DistributedTransformerLayer(**named, **own))
         self.enter, self.leave = Enter(), Leave()
 
     def forward(self, inp: Any) -> Any:

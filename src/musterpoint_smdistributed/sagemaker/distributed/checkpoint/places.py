@@ -21,16 +21,6 @@ STAGED = (".new", ".saved")
 """How the names of hidden folders end."""
 
 
-def checked(checkpoint_id: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
-    """A path of a file system."""
-    if str(checkpoint_id).startswith("s3://"):
-        raise SMPUnsupportedError(
-            f"checkpoint_id={checkpoint_id}: musterpoint's torch.sagemaker writes to file systems; save to a path "
-            "(/opt/ml/checkpoints, which SageMaker uploads), or pass a storage_writer or storage_reader for S3"
-        )
-    return checkpoint_id
-
-
 def unfinished(folder: str | os.PathLike[str]) -> bool:
     """Whether torch began to write a checkpoint there and didn't come to the end."""
     names = os.listdir(folder) if os.path.isdir(folder) else []
@@ -38,9 +28,14 @@ def unfinished(folder: str | os.PathLike[str]) -> bool:
 
 
 class Place:
-    """The folder of one checkpoint."""
+    """The folder of one checkpoint. Raises SMPUnsupportedError: it is no path of a file system."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
+        if str(folder).startswith("s3://"):
+            raise SMPUnsupportedError(
+                f"checkpoint_id={folder}: musterpoint's torch.sagemaker writes to file systems; save to a path "
+                "(/opt/ml/checkpoints, which SageMaker uploads), or pass a storage_writer or storage_reader for S3"
+            )
         self._folder = os.path.abspath(folder)
         above, name = os.path.split(self._folder)
         self._new, self._saved = (os.path.join(above, f".{name}{end}") for end in STAGED)
@@ -59,8 +54,7 @@ class Place:
             answer = [self._new if taken else self._folder]
         if dist.is_initialized():
             dist.broadcast_object_list(answer, group_src=0, group=group)
-        where: str = answer[0]
-        return where
+        return str(answer[0])
 
     def replace(self, written: bool = True) -> None:
         """Puts what was ``written`` in the place of the old checkpoint; goes on where a job died amid that."""

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.distributed.checkpoint import state_dict_loader as dcp
 
 from . import state_dict_saver
-from .places import Place, checked, unfinished
+from .places import Place, unfinished
 
 
 def load(
@@ -42,7 +42,7 @@ def load(
             raise ValueError(f"state_dict has other keys on rank {other} of the group than here: {different[:3]}")
     place = checkpoint_id
     if storage_reader is None and checkpoint_id is not None:
-        place = Place(checked(checkpoint_id) or "").to_read()
+        place = Place(checkpoint_id).to_read()
         if unfinished(place):
             raise ValueError(f"{place} has parts of a checkpoint that wasn't written to its end: load an older one")
     dcp.load(

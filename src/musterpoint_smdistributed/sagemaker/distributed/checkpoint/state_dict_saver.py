@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import atexit
 import os
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping
 
 from torch.distributed.checkpoint import state_dict_saver as dcp
 
-from .places import Place, checked, finish, rank_in
+from .places import Place, finish, rank_in
 
-
-class _Saving(NamedTuple):
-    """One that was begun; ``place``: where it goes in the end, on the rank that puts it there."""
-
-    future: Any
-    place: Place | None
-
-
-_saving: list[_Saving] = []
-
-
+_saving: list[tuple[Any, Place | None]] = []
+"""Those that were begun: torch's future, and where it goes in the end, on the rank that puts it there."""
 WITHOUT_EFFECT = frozenset(
     {"coordinator_rank", "queue", "force_check_all_plans", "wait_error", "sharded_strategy", "s3_region", "replicate"}
 )
@@ -52,7 +43,6 @@ def save(
         TypeError: an argument that there isn't.
     """
     only_known("save", more)
-    maybe_finalize_async_calls()
     place, where = _place(checkpoint_id, storage_writer, process_group)
     dcp.save(
         state_dict, checkpoint_id=where, storage_writer=storage_writer, planner=planner, process_group=process_group
@@ -75,12 +65,11 @@ def async_save(
     One after the other: a second call waits for the first.
     """
     only_known("async_save", more)
-    maybe_finalize_async_calls()
     place, where = _place(checkpoint_id, storage_writer, process_group)
     future = dcp.async_save(
         state_dict, checkpoint_id=where, storage_writer=storage_writer, planner=planner, process_group=process_group
     )
-    _saving.append(_Saving(future, place if rank_in(process_group) == 0 else None))
+    _saving.append((future, place if rank_in(process_group) == 0 else None))
     atexit.unregister(maybe_finalize_async_calls)
     atexit.register(maybe_finalize_async_calls)
 
@@ -89,19 +78,20 @@ def maybe_finalize_async_calls(blocking: bool = True, process_group: Any = None)
     """Ends what has been written, all of it where ``blocking``; the indices of those, from the oldest on.
     Raises Exception: what the writing of one ended with."""
     done = []
-    for index, each in enumerate(list(_saving)):
-        if blocking or each.future.done():
-            _saving.remove(each)
-            each.future.result()
-            if each.place is not None:
-                each.place.replace()
+    for index, (future, place) in enumerate(list(_saving)):
+        if blocking or future.done():
+            _saving.remove((future, place))
+            future.result()
+            if place is not None:
+                place.replace()
             done.append(index)
     return done
 
 
 def _place(checkpoint_id: Any, storage_writer: Any, group: Any) -> tuple[Place | None, Any]:
-    """What has to be put in its place in the end, and where to write."""
+    """What has to be put in its place in the end, and where to write, when all earlier ones are written."""
+    maybe_finalize_async_calls()
     if storage_writer is not None or checkpoint_id is None:
         return None, checkpoint_id
-    place = Place(checked(checkpoint_id) or "")
+    place = Place(checkpoint_id)
     return place, place.to_write(group)

@@ -10,12 +10,7 @@ import os
 from typing import Any, Mapping
 
 import torch
-from torch.distributed.checkpoint.state_dict import (
-    get_model_state_dict,
-    get_optimizer_state_dict,
-    set_model_state_dict,
-    set_optimizer_state_dict,
-)
+from torch.distributed.checkpoint import state_dict as dcp
 from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
 
 from ...errors import SMPUnsupportedError
@@ -71,9 +66,9 @@ def load_model_checkpoint(
     group, _, place = _writers(checkpointing_pg_metadata, checkpoint_dir)
     values = {**_values(model, optimizer, scheduler), **(extra_imports or {})}
     state_dict_loader.load(values, checkpoint_id=place, process_group=group)
-    set_model_state_dict(model, values["model"])
+    dcp.set_model_state_dict(model, values["model"])
     if optimizer is not None:
-        set_optimizer_state_dict(model, optimizer, values["optimizer"])
+        dcp.set_optimizer_state_dict(model, optimizer, values["optimizer"])
     if scheduler is not None:
         scheduler.load_state_dict(values["scheduler"])
     if log:
@@ -83,9 +78,9 @@ def load_model_checkpoint(
 
 def _values(model: FullyShardedDataParallel, optimizer: Any, scheduler: Any) -> dict[str, Any]:
     """What there is to save; an optimizer that hasn't stepped yet gets the state that there is to load."""
-    values: dict[str, Any] = {"model": get_model_state_dict(model)}
+    values: dict[str, Any] = {"model": dcp.get_model_state_dict(model)}
     if optimizer is not None:
-        values["optimizer"] = get_optimizer_state_dict(model, optimizer)
+        values["optimizer"] = dcp.get_optimizer_state_dict(model, optimizer)
     if scheduler is not None:
         values["scheduler"] = scheduler.state_dict()
     return values

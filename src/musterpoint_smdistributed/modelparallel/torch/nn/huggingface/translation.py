@@ -148,7 +148,9 @@ def to_theirs(
                 if rule.kind == "together":
                     found[name] = torch.cat([_turned(each) for each in parts], dim=-1)
                 else:
-                    found[name] = _heads_of_parts(parts, num_attention_heads)
+                    count = _heads(parts[0].shape[0], num_attention_heads)
+                    heads = [each.reshape(count, -1, *each.shape[1:]) for each in parts]
+                    found[name] = torch.stack(heads, dim=1).flatten(0, 2)
         else:
             found[name] = _turned(value) if rule.kind == "turned" else value
         if name.endswith(".ln_1.weight"):
@@ -223,11 +225,6 @@ def _parts_of_heads(value: torch.Tensor, heads: int | None) -> list[torch.Tensor
     count = _heads(value.shape[0] // 3, heads)
     apart = value.reshape(count, 3, -1, *value.shape[1:])
     return [apart[:, part].flatten(0, 1).contiguous() for part in range(3)]
-
-
-def _heads_of_parts(parts: list[torch.Tensor], heads: int | None) -> torch.Tensor:
-    count = _heads(parts[0].shape[0], heads)
-    return torch.stack([each.reshape(count, -1, *each.shape[1:]) for each in parts], dim=1).flatten(0, 2)
 
 
 def _heads(channels: int, given: int | None) -> int:

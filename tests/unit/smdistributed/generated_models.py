@@ -252,13 +252,16 @@ def model(draw: random.Random) -> dict[str, Any]:
     replaces = replacing(draw, blocks) if draw.random() < 0.12 else None
     hooks = [hook(draw, blocks, calls) for _ in range(draw.randint(1, 2))] if draw.random() < 0.2 else []
     thawing = thaws(draw, blocks, calls) if draw.random() < 0.3 else []
+    optimizer = draw.choice(OPTIMIZERS)
+    if optimizer == "Muon" and (thawing or replaces):  # it takes no vectors, in plain torch either
+        optimizer = "momentum"
     return {
         "ranks": ranks,
         "blocks": blocks,
         "world": divided,
         "resumed": resumed,
         "loss": "mean" if any(each["kind"] == "reentrant" for each in blocks) and loss in ASKING else loss,
-        "optimizer": draw.choice(OPTIMIZERS),
+        "optimizer": optimizer,
         "groups": draw.random() < 0.5,
         "made_before": draw.random() < 0.5,
         "delayed": draw.random() < 0.25,

@@ -36,11 +36,14 @@ REFUSED = {
 
 def test_optimizers_are_asked(run_ranks: RunRanks) -> None:
     """One that computes each element by itself, or each parameter, trains as in one process where that is enough."""
-    first, _ = run_ranks("smp_optimizers.py", 2)
-    assert len(first["said"]) == 69
+    first, second = run_ranks("smp_optimizers.py", 2)
+    assert len(first["said"]) == 70
     for name, said in first["said"].items():
         if name in REFUSED:
             assert REFUSED[name] in str(said), (name, said)
         else:
             assert isinstance(said, float) and said <= 1e-12, (name, said)
+    (warned,) = first["warned"]
+    assert warned.startswith("a norm of first.weight.grad was taken: this rank has the gradients of its part")
+    assert second["warned"] == [], "rank 0 says it"
     assert all(COUPLED in first["said"][f"Together, {world}"] for world in WORLDS)

@@ -10,6 +10,7 @@ import copy
 import gc
 import inspect
 import math
+import types
 from collections import OrderedDict, defaultdict
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
@@ -37,6 +38,7 @@ ELEMENTWISE: Mapping[tuple[str, str], Mapping[str, Any]] = {
 _LEAST, _MOST = 8192, 1 << 20
 """Elements of a trial's parameters: small ones have no blocks and no factors, and large ones take long."""
 _STEPS, _RATE, _DEPTH = 3, 0.01, 5
+_OPAQUE = (torch.Tensor, nn.Module, type, types.ModuleType, types.FunctionType)
 _OTHERS = "Use one that computes each element by itself (SGD, Adam, AdamW, …)"
 
 
@@ -64,14 +66,16 @@ def is_elementwise(optimizer: Any) -> bool:
 
 def inside(optimizer: Any) -> list[torch.optim.Optimizer]:
     """The optimizers that another one has in its attributes, at any depth that a class of several would have."""
-    found: dict[int, torch.optim.Optimizer] = {}
-    reached: list[Any] = [value for name, value in vars(optimizer).items() if name not in ("param_groups", "state")]
+    found: dict[int, Any] = {}
+    reached = [
+        value for name, value in getattr(optimizer, "__dict__", {}).items() if name not in ("param_groups", "state")
+    ]
     for _ in range(_DEPTH):
-        some = [each for each in reached if issubclass(type(each), torch.optim.Optimizer)]
-        found.update((id(each), each) for each in some if each is not optimizer)
-        stops = (torch.Tensor, nn.Module, type, type(math), type(inside))
-        reached = [below for each in reached if not issubclass(type(each), stops) for below in gc.get_referents(each)]
-    return list(found.values())
+        new = {id(each): each for each in reached if not issubclass(type(each), _OPAQUE) and id(each) not in found}
+        found |= new
+        reached = gc.get_referents(*new.values())
+    others = (each for each in found.values() if issubclass(type(each), torch.optim.Optimizer))
+    return [each for each in others if each is not optimizer]
 
 
 def refuse(optimizer: Any, shared: bool) -> None:

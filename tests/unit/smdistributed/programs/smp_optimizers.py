@@ -1,5 +1,6 @@
 """Optimizers, norms and caches of computed weights: in parts, with tensors or state that ranks share, in shards."""
 
+import logging
 import threading
 
 import torch
@@ -120,6 +121,14 @@ def early(params):
     clip_grads_with_norm_(given, 0.1, get_total_norm([each.grad.detach() for each in given if each.grad is not None]))
 
 
+def summed(params):
+    """Looks at the norms of what there is, weights and gradients."""
+    for each in list(params):
+        if each.grad is not None:
+            each.detach().norm()
+            each.grad.data.norm(2)
+
+
 CLIPS = {"early": early, **{kind: lambda params, kind=kind: clip(kind, params) for kind in ("norm", "value", "hand")}}
 
 
@@ -151,4 +160,9 @@ note("no optimizer", Net, PARTS, optimizers=made(Nothing, {}))
 note("clipped twice", Net, {**SHARDS, "sdp_gradient_clipping": 0.1}, clip=CLIPS["norm"])
 with parametrize.cached():
     note("cached around", Computed, WORLDS["tensors"])
-leave(said=said)
+warned = []
+handler = logging.Handler()
+handler.emit = lambda record: warned.append(record.getMessage())
+logging.getLogger("smdistributed.modelparallel").addHandler(handler)
+note("summed", Net, PARTS, clip=summed)
+leave(said=said, warned=[each for each in warned if "norm" in each])

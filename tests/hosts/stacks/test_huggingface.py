@@ -234,7 +234,9 @@ def test_models_of_transformers_in_shares(stack, root: Path, tmp_path: Path) -> 
                 assert each["share"] < 1.1 / degree, (name, each)
 
 
-@pytest.mark.parametrize("model, captured", [("llama", 27), ("mixtral", 12), ("t5", 9), ("segformer", 0)])
+@pytest.mark.parametrize(
+    "model, captured", [("llama", 27), ("mixtral", 12), ("t5", 9), ("segformer", 0), ("vit", 0), ("swin", 0)]
+)
 def test_captured_outputs_of_two_ranks_are_those_of_one_process(
     stack: Any, root: Path, tmp_path: Path, model: str, captured: int
 ) -> None:

@@ -55,6 +55,18 @@ TABLES = {
         "in a step for the first time late": "module blocks.1.norm has hooks, for the first time, while other",
         "captured in a part for the first time there": "module there.blocks.0: a forward pass has registered hooks",
     }),
+    "smp_names.py": Table(18, {
+        **{f"{act}, {world}": "the model can't be copied (copy), saved (torch.save, pickle) or scripted (torch.jit)"
+           for act in ("copied", "saved", "scripted") for world in ("parts", "tensors", "shards")},
+        **{f"lazy, {world}": "weight of module there.0 (LazyLinear) has no shape yet: call the model with a batch"
+           for world in ("parts", "tensors", "shards")},
+        **{f"{kind}, {world}": "module there is scripted or traced (torch.jit), so that nobody hears of its calls"
+           for kind in ("scripted_before", "traced") for world in ("parts", "shards")},
+        "a configuration, each time": "attribute there.config of a module that rank 1 has, on rank 0: it was changed",
+        "grad of a weight, tensors": "torch.mul: there.weight is divided over 2 ranks, and rank ",
+        "grad through layers of a row, shards": "torch.func (grad, vjp, jacrev, vmap, …) through there.0, of which",
+        "is_grads_batched": "is_grads_batched=True through module there, which is on another rank of the pipeline",
+    }),
     "smp_parameter_hooks.py": Table(8, {
         "bounded, in parts": IN_PARTS,
         "bounded behind the sum, in parts": IN_PARTS,

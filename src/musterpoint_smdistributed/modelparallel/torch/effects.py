@@ -35,6 +35,7 @@ _OF_HOOKS = ("_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_for
 """Torch's notes of how hooks are called."""
 OF_TORCH = frozenset(vars(nn.Module())) - {"_parameters", "_buffers", "_modules"} | {
     "forward", "_parameters", "_buffers", "_modules", "_compiled_call_impl", "parametrizations",
+    "__deepcopy__", "__reduce_ex__", "__prepare_scriptable__",
 }  # fmt: skip
 """What torch itself keeps in a module's ``__dict__``."""
 GONE: Any = object()
@@ -244,6 +245,7 @@ class Attribute(NamedTuple):
 
     is_there: False where the call has removed it; None where it can't be sent.
     buffer: of a buffer, whether it is in the state. ``value`` is None where it is to be fetched.
+    once: of a call's caller, which has changed an object that modules of several ranks have.
     """
 
     place: Place
@@ -252,6 +254,7 @@ class Attribute(NamedTuple):
     buffer: bool | None = None
     shape: tuple[int, ...] = ()
     dtype: torch.dtype | None = None
+    once: bool = False
 
 
 class Known(NamedTuple):

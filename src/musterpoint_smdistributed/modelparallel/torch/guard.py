@@ -122,6 +122,10 @@ class Guard:
         self._looked: dict[tuple[str, ...], tuple[Mapping[str, nn.Module], dict[int, tuple[Any, Any]]]] = {}
         self._reached: dict[tuple[str, ...], set[str]] = {}
         self._usual: set[Place] = set()
+        self._shared: set[Place] = set()
+        """Attributes elsewhere whose objects were changed here once, by modules of this rank that have them, too."""
+        self._untold: set[Place] = set()
+        """Those that changed in this step, which its calls take along."""
         self._open: list[int] = []
 
     def install(self, gather: Gather) -> None:
@@ -152,7 +156,7 @@ class Guard:
         key = (step, grad)
         self._seen[key] = self._seen.get(key, 0) + 1
         self._learning = self._seen[key] <= LEARNING
-        self._written, self._fetched, self._told = {}, set(), set()
+        self._written, self._fetched, self._told, self._untold = {}, set(), set(), set()
         self._watched, self._values = [], []
         self._looked.clear()
         self._reached.clear()
@@ -198,13 +202,22 @@ class Guard:
                 self._foreign[place] = digest(vars(self.others[place.module]).get(place.attribute))
                 self._changed[place] = max(microbatch, self._changed.get(place, 0))
             elif not self._reaches(place):
-                self._refuse(place, "it was changed here past the module, as by vars() or in place")
+                if place in self._shared or not self._shares(place):
+                    self._refuse(place, "it was changed here past the module, as by vars() or in place")
+                self._shared.add(place)
+                self._untold.add(place)
         now = self._now()
         for name, version in now.items():
             if version != self._versions.get(name):
                 turns = self._written.setdefault(name, {})
                 turns[microbatch] = turns.get(microbatch, 0) + 1
         self._versions = now
+
+    def _shares(self, place: Place) -> bool:
+        """Tells whether a module of this rank has the same object, and has changed it (a model's configuration)."""
+        value = vars_of(self.others[place.module]).get(place.attribute, GONE)
+        own = (each for each in self._changed if each.module in self._own)
+        return any(vars_of(self._own[each.module]).get(each.attribute) is value for each in own)
 
     def _note(self, microbatch: int, but: Collection[Place] = ()) -> None:
         """Notes which attributes forward passes have changed here, but for some."""
@@ -433,6 +446,8 @@ class Guard:
         task, key = current(), tuple(names)
         if task is None:
             return []
+        if self._learning:
+            self._look(task.microbatch)
         reached = None if given or self._learning else self._reached.get(key)
         if reached is None:
             reached = self._names.reached(names, given)
@@ -447,6 +462,8 @@ class Guard:
         fresh = {place: value for place, value in task.fresh.items() if place.module in reached}
         values |= {place: value for place, value in fresh.items() if content(value) is None}
         found = [Attribute(place, value) for place, value in values.items() if in_graph(value, task.since)]
+        untold = (place for place in self._untold if place.module in reached)
+        found += [Attribute(place, vars_of(self.others[place.module])[place.attribute], once=True) for place in untold]
         return found + [Attribute(place, value) for place, value in fresh.items() if content(value) is not None]
 
     def bring(self, brought: Sequence[Attribute]) -> None:
@@ -464,6 +481,8 @@ class Guard:
             self._names.find_buffers()
             self._looked.clear()
             self.absorb()
+            if self._learning and task is not None:
+                self._note(task.microbatch, [each.place for each in brought if each.once])
 
     def _take_buffer(self, new: Attribute) -> None:
         """Another buffer has taken the place of one. Its values stay there, but for one that is in the graph."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections import Counter, OrderedDict
 from contextlib import nullcontext
 from typing import Any, Callable, Iterator, Mapping, Sequence
@@ -111,6 +112,7 @@ class DistributedModel(nn.Module):
                 "outside of smp.model_creation() and smp.delay_param_initialization()"
             )
         if state.cfg.tensor_parallel_degree > 1:
+            structure.check(module, divides=False)
             tensor_parallel.mark(module)
             with log.waiting("smp.DistributedModel"):
                 model_state.share(
@@ -151,6 +153,9 @@ class DistributedModel(nn.Module):
             if name == "module":
                 raise
             return getattr(super().__getattr__("module"), name)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        structure.no_copy("", "it is in parts over the ranks")
 
     def get_module(self) -> nn.Module:
         """The script's model."""
@@ -208,6 +213,9 @@ class DistributedModel(nn.Module):
         arguments: Any = None,
     ) -> Any:
         """Runs a step on all ranks of the pipeline. ``bodies`` are for the leader alone."""
+        for each in self.distributed_modules() if "torch._dynamo" in sys.modules else ():
+            if "forward" not in vars(each):
+                each.forward = torch.compiler.disable(each.forward)  # type: ignore[no-untyped-call]
         if not self.partitioned:
             self._divide()
         self._called = False
@@ -267,6 +275,7 @@ class DistributedModel(nn.Module):
     def _take_in(self) -> None:
         """Gives what is new rank 0's values, whole on every rank."""
         assert self._reducer is not None
+        structure.check(self.module, self.sharding is not None)
         added = self._structure.added(self.module)
         if precision.half() is not None and added:
             raise SMPStepError(
@@ -304,6 +313,7 @@ class DistributedModel(nn.Module):
     def _divide(self) -> None:
         """Decides who owns what, gives up the rest, and connects the ranks of the pipeline."""
         pipeline = state.group("pp")
+        structure.check(self.module, max(pipeline.size, state.cfg.sharded_data_parallel_degree) > 1)
         device = randomness.own_device()
         with log.waiting("the first step, or smp.DistributedModel, which divides the model"):
             model_state.agree(self.module)
@@ -341,6 +351,7 @@ class DistributedModel(nn.Module):
             sharding.note(self.module.parameters())
             clipping.install()
         self._structure = Structure(self.module, self._is_own)
+        structure.keep(self.module, self._partial)
         self._reduce()
         self.partitioned = True
         if self._deferred is not None:
@@ -378,6 +389,12 @@ class DistributedModel(nn.Module):
 
     def _is_own(self, key: str) -> bool:
         return self._holder(key) == state.group("pp").rank
+
+    def _partial(self, key: str, tensor: torch.Tensor) -> str:
+        """Why a tensor isn't whole here; empty: it is."""
+        if not self._is_own(key):
+            return f"{key} is on rank {state.group('pp').ranks[self._holder(key)]} of the pipeline"
+        return f"this rank has a part of {key}" if _has_part(tensor) else ""
 
     def _own_buffers(self) -> dict[str, torch.Tensor]:
         """Those that this rank has now: forward passes may put others in their place."""
@@ -492,15 +509,20 @@ class DistributedModel(nn.Module):
         Once the model is divided every rank of the pipeline must call it, and of the tensor-parallel group always: all
         ranks of one copy of the model, those of an ``smp.rdp_rank()``.
         """
-        pipeline = state.group("pp")
         with log.waiting("model.state_dict()"):
             if self.sharding is not None:
                 values = sharding.with_each(self.module.state_dict(*args, **kwargs), sharding.full)
-            elif not self.partitioned or pipeline.size == 1:
-                values = self.module.state_dict(*args, **kwargs)
             else:
-                values = full_state(self.module, self._holder, pipeline.rank, pipeline.ranks, pipeline.process_group)
-            return huggingface.to_theirs(self.module, whole_values(self.module, values))
+                values = model_state.as_hooks_see_it(self.module, lambda: self._whole(*args, **kwargs), *args, **kwargs)
+            return huggingface.to_theirs(self.module, values)
+
+    def _whole(self, *args: Any, **kwargs: Any) -> OrderedDict[str, Any]:
+        pipeline = state.group("pp")
+        if not self.partitioned or pipeline.size == 1:
+            values = self.module.state_dict(*args, **kwargs)
+        else:
+            values = full_state(self.module, self._holder, pipeline.rank, pipeline.ranks, pipeline.process_group)
+        return whole_values(self.module, values)
 
     def local_state_dict(self) -> OrderedDict[str, Any]:
         """The state that this rank has, and the key ``_smp_is_partial``."""
@@ -530,7 +552,11 @@ class DistributedModel(nn.Module):
                 return nn.modules.module._IncompatibleKeys([], [])
             return self.module.load_state_dict(state_dict, strict)
         if self.sharding is not None:
-            missing, unexpected = self.module.load_state_dict(self.sharding.parts_of(state_dict), strict)
+            with self.sharding.taking_parts():
+                missing, unexpected = self.module.load_state_dict(model_state.without_mark(state_dict), strict)
+        elif PARTIAL not in state_dict and model_state.has_hooks(self.module):
+            with model_state.with_memory(self.module, {}):
+                missing, unexpected = self.module.load_state_dict(state_dict, strict)
         else:
             rank = state.group("pp").rank
             missing, unexpected = load_local(self.module, state_dict, self._holder, rank, strict)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections import OrderedDict
-from typing import Any, Callable, Iterable, Mapping, MutableMapping
+from typing import Any, Callable, Iterable, Iterator, Mapping, MutableMapping
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from . import communication, delayed
+from . import absent, communication, delayed
 from .connection import is_one_piece, once
 from .distributed_parameters import division, whole_of
+from .effects import tables_of_hooks, vars_of
 from .state import Group, state
 
 PARTIAL = "_smp_is_partial"
@@ -76,6 +78,72 @@ def whole_values(module: nn.Module, values: OrderedDict[str, Any]) -> OrderedDic
                     made[id(parameter)] = whole_of(values[key], found)
                 values[key] = made[id(parameter)]
     return values
+
+
+_STATE_HOOKS = (
+    "_state_dict_pre_hooks",
+    "_state_dict_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Tells whether a module has hooks of state dicts."""
+    return any(tables_of_hooks(module.modules(), _STATE_HOOKS))
+
+
+def as_hooks_see_it(
+    module: nn.Module, whole: Callable[[], OrderedDict[str, Any]], *args: Any, **kwargs: Any
+) -> OrderedDict[str, Any]:
+    """The state dict of whole values. Hooks see those on every rank, and make of them what they would in one process.
+
+    whole: gives it without hooks.
+    """
+    if not has_hooks(module):
+        return whole()
+    tables = [(each, dict(each)) for each in tables_of_hooks(module.modules(), _STATE_HOOKS[:2])]
+    for table, _ in tables:
+        table.clear()
+    try:
+        values = whole()
+    finally:
+        for table, hooks in tables:
+            table.update(hooks)
+    with with_memory(module, values), torch.no_grad():
+        found: OrderedDict[str, Any] = module.state_dict(*args, **kwargs)
+        copies: dict[Any, torch.Tensor] = {}  # tied ones stay tied
+        for key, value in found.items():
+            if isinstance(value, torch.Tensor):
+                place = value.data_ptr(), value.shape, value.stride(), value.dtype
+                found[key] = copies.setdefault(place, value.clone())
+    return found
+
+
+@contextlib.contextmanager
+def with_memory(module: nn.Module, values: Mapping[str, Any]) -> Iterator[None]:
+    """Puts whole ``values`` into the places of parts, and tensors of any values into those of other ranks' ones."""
+    made: dict[int, torch.Tensor] = {}
+    replaced = []
+    for path, each in module.named_modules():
+        for held in (vars_of(each)["_parameters"], vars_of(each)["_buffers"]):
+            for name, old in held.items():
+                value = values.get(f"{path}.{name}" if path else name)
+                is_away = absent.is_absent(old)
+                if not is_away and (value is None or not isinstance(old, nn.Parameter) or division(old) is None):
+                    continue
+                if id(old) not in made:
+                    new = torch.empty(old.shape, dtype=old.dtype, device=old.device) if value is None else value
+                    made[id(old)] = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
+                replaced.append((held, name, old, made[id(old)]))
+    for held, name, _, new in replaced:
+        held[name] = new
+    try:
+        yield
+    finally:
+        for held, name, old, new in replaced:
+            if held.get(name) is new:
+                held[name] = old
 
 
 def without_mark(values: Any) -> Any:

@@ -12,6 +12,7 @@ import functools
 import threading
 from typing import Any, Callable, ContextManager, Iterator, TypeVar
 
+import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
@@ -102,10 +103,18 @@ class _Refusing(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         if not _inside.depth and _called(func) not in _ABOUT:
-            for each in _pytree.tree_leaves((args, kwargs)):
+            for each in map(_unwrapped, _pytree.tree_leaves((args, kwargs))):
                 if isinstance(each, nn.Parameter) and division(each) is not None:
                     raise SMPStepError(_said(each, _called(func)))
         return func(*args, **kwargs)
+
+
+def _unwrapped(value: Any) -> Any:
+    """The tensor that ``torch.func``'s transforms have wrapped, or the value itself."""
+    if torch._C._are_functorch_transforms_active():
+        while isinstance(value, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(value):
+            value = torch._C._functorch.get_unwrapped(value)
+    return value
 
 
 def _called(func: Callable[..., Any]) -> str:

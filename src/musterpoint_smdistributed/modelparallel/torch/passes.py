@@ -142,7 +142,8 @@ def install() -> None:
 
     @functools.wraps(original)
     def run(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if current() is None:
+        compiles = torch._guards.TracingContext.try_get() is not None  # torch.compile's own pass, of no real tensors
+        if current() is None or compiles:
             with _around[-1] if _around else contextlib.nullcontext():
                 return original(t_outputs, *args, **kwargs)
         # grad_tensors, retain_graph, create_graph, inputs
@@ -225,9 +226,15 @@ def check_transforms(what: str) -> None:
     )
 
 
-def refuse_transforms(what: str, advice: str) -> None:
-    """Raises SMPStepError inside of ``torch.func``'s transforms, which go through ``what`` to other ranks."""
-    if torch._C._are_functorch_transforms_active():
+def refuse_transforms(what: str, advice: str, vmap: bool = True) -> None:
+    """Raises SMPStepError inside of ``torch.func``'s transforms, which go through ``what`` to other ranks; ``vmap``: of
+    that as well."""
+    if torch._C._get_tracing_state() is not None:
+        raise SMPStepError(f"torch.jit.trace through {what}: a trace has one rank's operations only. {advice}")
+    if not torch._C._are_functorch_transforms_active():
+        return
+    functorch = torch._C._functorch
+    if any(vmap or each.key() != functorch.TransformType.Vmap for each in functorch.get_interpreter_stack()):
         raise SMPStepError(
             f"torch.func (grad, vjp, jacrev, vmap, …) through {what}: these don't go from rank to rank. {advice}"
         )

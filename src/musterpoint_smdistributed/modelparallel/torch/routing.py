@@ -379,8 +379,8 @@ class ModuleRouting:
     def _in_step(self, name: str) -> Calls:
         if self._server is None or current() is None:
             raise SMPStepError(
-                f"{name} is on another rank of the pipeline: call the model inside of an @smp.step function, and use "
-                "model.state_dict() for the values of all parameters"
+                f"{name or 'the model'} is on another rank of the pipeline: call the model inside of an @smp.step "
+                "function, and use model.state_dict() for the values of all parameters"
             )
         return self._server
 

@@ -89,10 +89,18 @@ class RemoteCall(torch.autograd.Function):
                 "gradients don't go from rank to rank. Put what they go through on one rank, with the step function "
                 "(smp.set_partition(…, 0)), or set partitions to 1"
             )
-        server.backward = True
         task = current()
-        if task is not None:
-            task.backward = True
+        if task is None:
+            raise SMPStepError(
+                f"a backward pass goes through {exchange.what}, which is on another rank of the pipeline, outside of "
+                "the step that called it: ask for gradients in the step function"
+            )
+        if any(each is not None and torch._C._functorch.is_legacy_batchedtensor(each) for each in gradients):
+            raise SMPStepError(
+                f"is_grads_batched=True through {exchange.what}, which is on another rank of the pipeline: ask for one "
+                "gradient after the other"
+            )
+        server.backward = task.backward = True
         needed = exchange.result.need_gradient
         present = tuple(gradient is not None and need for gradient, need in zip(gradients, needed))
         keeps, some = passes.keeps_graph(), passes.some()
@@ -103,8 +111,7 @@ class RemoteCall(torch.autograd.Function):
             raise SMPStepError(passes.second_time(exchange.what))
         if not keeps:
             exchange.passed |= through
-            if task is not None:
-                task.passed.append(exchange.what)
+            task.passed.append(exchange.what)
         request = messages.Backward(call, len(call.links) - 1, present, keeps, some, passes.number())
         # those of an embedding with `sparse=True` may be another kind
         sent = [each.to_dense() for each, is_sent in zip(gradients, present) if is_sent and each is not None]

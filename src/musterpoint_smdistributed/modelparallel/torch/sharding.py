@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections import Counter, OrderedDict
+from collections import Counter
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import torch
@@ -24,7 +24,6 @@ from torch.utils import _pytree
 from . import absent, delayed, passes
 from .agreement import END, GatherOrder
 from .errors import SMPStepError
-from .model_state import PARTIAL
 
 _FREED, _UNUSED = "out of bounds for storage of size 0", "not have been used in the graph"
 """What torch says of a gathered parameter that has been given up, and of one that has become a part again."""
@@ -130,14 +129,24 @@ class Sharding:
         self._reaches[key] = reaching.found
         self.reshard()
 
-    def parts_of(self, values: Mapping[str, Any]) -> OrderedDict[str, Any]:
-        """A state dict of parts, of one that has whole tensors, or each rank's own."""
-        now = dict(self._module.named_parameters(remove_duplicate=False))
-        found = OrderedDict(
-            (name, part_of(value, now.get(name, value))) for name, value in values.items() if name != PARTIAL
-        )
-        vars(found).update(vars(values) if isinstance(values, OrderedDict) else {})  # torch's notes of versions
-        return found
+    @contextlib.contextmanager
+    def taking_parts(self) -> Iterator[None]:
+        """Modules load their parts, of whole tensors or each rank's own, behind the script's hooks."""
+
+        def take(module: nn.Module, values: dict[str, Any], prefix: str, *_: Any) -> None:
+            for name, each in module._parameters.items():
+                if each is not None and prefix + name in values:
+                    values[prefix + name] = part_of(values[prefix + name], each)
+
+        handles = [
+            each.register_load_state_dict_pre_hook(take)  # type: ignore[no-untyped-call]
+            for each in self._module.modules()
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
 
     def reshard(self) -> None:
         """Gives up what is gathered."""
@@ -195,6 +204,11 @@ class Sharding:
                     "tensor itself (torch.nn.functional), or leave the degree at 1"
                 )
         if any(isinstance(each, DTensor) for each in module.parameters()):  # else it is gathered still
+            passes.refuse_transforms(
+                f"{name}, of which each rank keeps a part (sharded_data_parallel_degree)",
+                "Leave the degree at 1, or have the transform inside of what is gathered at once: a layer of a row",
+                vmap=False,
+            )
             self.order.next(name)
 
     def _gathered(self, prefix: str, module: nn.Module, args: Any) -> None:

@@ -6,6 +6,7 @@ begin, which takes some microseconds a module.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from typing import Any, Callable, Mapping, NoReturn, Sequence
@@ -13,6 +14,7 @@ from typing import Any, Callable, Mapping, NoReturn, Sequence
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from . import agreement, log
 from .effects import vars_of
@@ -62,6 +64,56 @@ class Structure:
         return {name: each for name, each in now if id(each) not in known}
 
 
+def check(model: nn.Module, divides: bool) -> None:
+    """Raises SMPStepError for modules that no rank can have a part of, or all can't begin with alike.
+
+    divides: ranks get parts of the model.
+    """
+    for name, each in model.named_modules():
+        if divides and isinstance(each, torch.jit.ScriptModule):
+            raise SMPStepError(
+                f"{_said(name)} is scripted or traced (torch.jit), so that nobody hears of its "
+                "calls, and ranks can't have parts of it: wrap the module that it was made of, or set partitions and "
+                "sharded_data_parallel_degree to 1"
+            )
+        tensors = (each.named_parameters(recurse=False), each.named_buffers(recurse=False))
+        lazy = next((key for key, tensor in itertools.chain(*tensors) if is_lazy(tensor)), None)
+        if lazy is not None:
+            raise SMPStepError(
+                f"{lazy} of {_said(name)} ({type(each).__name__}) has no shape yet: call the "
+                "model with a batch on all ranks before smp.DistributedModel, and make the optimizer behind that, as "
+                "in plain torch"
+            )
+
+
+_COPYING = ("__deepcopy__", "__reduce_ex__", "__prepare_scriptable__")
+"""Methods by which copy.deepcopy, pickle and torch.jit.script take a module."""
+
+
+def keep(model: nn.Module, why: Callable[[str, torch.Tensor], str]) -> None:
+    """Refuses copies, files and scripts of modules that have a parameter or buffer which isn't whole here.
+
+    why: says so of one, by its name; empty: it is whole.
+    """
+    for name, each in model.named_modules():
+        tensors = (each.named_parameters(name), each.named_buffers(name))
+        reason = next(filter(None, (why(*found) for found in itertools.chain(*tensors))), "")
+        if reason:
+            vars_of(each).update(dict.fromkeys(_COPYING, functools.partial(no_copy, name, reason)))
+
+
+def no_copy(name: str, reason: str, *_: Any) -> NoReturn:
+    """Raises the error for a copy of what is in parts."""
+    raise SMPStepError(
+        f"{_said(name)} can't be copied (copy), saved (torch.save, pickle) or scripted (torch.jit) as it is: {reason}. "
+        "Use model.state_dict(), or do it before smp.DistributedModel"
+    )
+
+
+def _said(name: str) -> str:
+    return f"module {name}" if name else "the model"
+
+
 def refuse(change: str) -> NoReturn:
     """Raises the error for a change of a model in parts."""
     raise SMPStepError(
@@ -92,6 +144,7 @@ def agree(changes: Sequence[str], parameters: Mapping[str, nn.Parameter], group:
 
 def _held(module: nn.Module) -> tuple[list[Any], list[Any]]:
     held = vars_of(module)
+    held = vars_of(held.get("_actual_script_module", module))  # of a traced one
     return list(held["_modules"].values()), list(held["_parameters"].values())
 
 

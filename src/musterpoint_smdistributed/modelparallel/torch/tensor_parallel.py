@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import weakref
 from collections import Counter
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, TypeVar
 
@@ -17,6 +18,7 @@ import torch
 from torch import nn
 
 from . import absent, delayed, log, model_state, passes
+from .effects import tables_of_hooks
 from .marks import Marks
 from .nn.base import DistributedModule, IndivisibleError, indivisible, refuse_unknown
 from .nn.huggingface import families
@@ -26,6 +28,8 @@ from .state import state
 Class = TypeVar("Class", bound=type)
 Hook = Callable[..., Any]
 
+_OF_LOADING = ("_load_state_dict_pre_hooks",)
+"""Where torch's hooks know their module by themselves."""
 _MADE = "_smp_made_with"
 """The attribute that says with which arguments a module of a registered class was made."""
 
@@ -271,6 +275,9 @@ def _of_torch(module: nn.Module) -> tuple[str, nn.Module | None]:
         return why, None
     new: DistributedModule = kind.__new__(kind)
     new.__dict__.update(module.__dict__)
+    for hook in (each for table in tables_of_hooks([new], _OF_LOADING) for each in table.values()):
+        if getattr(hook, "with_module", False):
+            hook.module = weakref.ref(new)
     if isinstance(new, DistributedEmbedding):
         new._skip_allgather = new._skip_merge = False
     new.divide()

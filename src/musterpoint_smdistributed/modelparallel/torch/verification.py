@@ -17,6 +17,11 @@ from .effects import Copies
 from .packing import pack, unpack
 from .stages import Chain
 
+_UNCOMPARED = {
+    "use_reentrant=True": "torch asks for no single gradients through a checkpoint with use_reentrant=True",
+    "saved tensor hooks": "it has transforms of torch.func, which know no hooks of saved tensors",
+}
+"""Reasons not to compare, by words of torch's errors."""
 _PLAIN = (type(None), bool, int, float, str)
 
 
@@ -31,9 +36,10 @@ def differs(
         try:
             own = _outcome(container, native, args, kwargs)
         except RuntimeError as error:
-            if "use_reentrant=True" not in str(error):
+            refused = next((why for words, why in _UNCOMPARED.items() if words in str(error)), None)
+            if refused is None:
                 raise
-            return "it has a checkpoint with use_reentrant=True, through which torch asks for no single gradients"
+            return refused
     with untouched(container):
         try:
             chained = _outcome(container, lambda *args, **kwargs: _by_stages(chain, args, kwargs), args, kwargs)

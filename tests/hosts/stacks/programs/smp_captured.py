@@ -25,6 +25,11 @@ MODELS = {
         vocab_size=32, d_model=16, d_kv=8, d_ff=24, num_layers=2, num_heads=2, dropout_rate=0.0,
         decoder_start_token_id=0, **ALL)),
     "segformer": (transformers.SegformerForSemanticSegmentation, transformers.SegformerConfig(**IMAGES)),
+    "vit": (transformers.ViTForImageClassification, transformers.ViTConfig(
+        hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=24, image_size=32, patch_size=16,
+        hidden_dropout_prob=0.0)),
+    "swin": (transformers.SwinForImageClassification, transformers.SwinConfig(
+        image_size=32, patch_size=4, embed_dim=8, depths=[2, 2], num_heads=[2, 2], window_size=4, drop_path_rate=0.0)),
 }  # fmt: skip
 KINDS = ("hidden_states", "attentions", "router_logits", "decoder_hidden_states", "cross_attentions")
 
@@ -37,11 +42,12 @@ def made(name):
 
 def batch(name, number):
     generator = torch.Generator().manual_seed(number)
-    if name != "segformer":
+    if name not in ("segformer", "vit", "swin"):
         tokens = torch.randint(2, 32, (4, 6), generator=generator)
         return {"input_ids": tokens, "labels": tokens}
     pixels = torch.randn(4, 3, 32, 32, generator=generator)
-    return {"pixel_values": pixels, "labels": (pixels[:, 0] > 0).long()}
+    labels = (pixels[:, 0] > 0).long()
+    return {"pixel_values": pixels, "labels": labels if name == "segformer" else labels[:, 0, 0]}
 
 
 def run(model, given, backward):

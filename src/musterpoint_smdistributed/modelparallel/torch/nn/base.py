@@ -51,12 +51,19 @@ class DistributedModule(nn.Module):
                 distributed_parameters.mark_inside(parameter)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        # behind the script's hooks
+        handle = self.register_load_state_dict_pre_hook(type(self)._take_parts)  # type: ignore[no-untyped-call]
+        try:
+            super()._load_from_state_dict(state_dict, prefix, *args)
+        finally:
+            handle.remove()
+
+    def _take_parts(self, state_dict: Any, prefix: str, *_: Any) -> None:
         divisions: dict[str, Division] = self.__dict__.get("_divisions", {})
         for name, found in divisions.items():
             value = state_dict.get(prefix + name)
             if isinstance(value, torch.Tensor) and found.parts > 1 and tuple(value.shape) == found.shape:
                 state_dict[prefix + name] = distributed_parameters.part_of(value, found)
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 class IndivisibleError(ValueError):

@@ -162,7 +162,8 @@ def _try(optimizer: Any, samples: Sequence[Sample], in_parts: bool, in_shards: b
             alone = [_run(optimizer, samples[turn::2], None, False) for turn in range(2)] if len(samples) > 1 else []
             halves = [_run(optimizer, samples, half, in_shards) for half in range(2)] if in_parts else []
         except Exception as error:
-            return f"a trial with a copy of it failed ({type(error).__name__}: {str(error).splitlines()[0]:.200})"
+            first = f"{type(error).__name__}: {error}".splitlines()[0]
+            return f"a trial with a copy of it failed ({first:.250})"
     if not any((whole[id(each.parameter)] != each.values).any() for each in samples):
         return "three steps of a copy of it changed nothing"
     for found, what in ((alone, "each parameter by itself comes out otherwise than all together"), (halves, "")):

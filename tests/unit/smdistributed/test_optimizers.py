@@ -8,8 +8,8 @@ from .conftest import RunRanks
 
 pytestmark = pytest.mark.torch
 
-PARTS = "in a trial of three steps parts of a parameter"
-COUPLED = "in a trial of three steps each parameter by itself comes out otherwise than all together"
+PARTS = "in a trial of 9 steps parts of a parameter"
+COUPLED = "in a trial of 9 steps each parameter by itself comes out otherwise than all together"
 CLOSURE = "its step() needs closure, and calls it on its own"
 CACHED = "torch.nn.utils.parametrize.cached(): "
 INSIDE = "has other optimizers inside, which would step over the model's own parameters"

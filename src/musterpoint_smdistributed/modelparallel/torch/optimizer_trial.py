@@ -37,7 +37,9 @@ ELEMENTWISE: Mapping[tuple[str, str], Mapping[str, Any]] = {
 """Optimizers that compute each element by itself, by package and name, with the settings that they need for it."""
 _LEAST, _MOST = 8192, 1 << 20
 """Elements of a trial's parameters: small ones have no blocks and no factors, and large ones take long."""
-_STEPS, _RATE, _DEPTH = 3, 0.01, 5
+_SCALES = (1.0, 1e-3, 1e3, 1.0, 30.0, 1e-2, 1.0, 0.1, 1.0)
+"""Of the gradients of each step: some optimizers have a limit that few reach, or begin to look at norms later."""
+_RATE, _DEPTH = 0.01, 5
 _OPAQUE = (torch.Tensor, nn.Module, type, types.ModuleType, types.FunctionType)
 _OTHERS = "Use one that computes each element by itself (SGD, Adam, AdamW, …)"
 
@@ -99,7 +101,11 @@ def refuse(optimizer: Any, shared: bool) -> None:
     unfit = in_shards and not _is_of_torch(optimizer)
     if not names or (is_elementwise(optimizer) and not unfit):
         return
-    why = _try(optimizer, list(_samples(optimizer, dims)), bool(dims), in_shards)
+    why = _closure(optimizer)
+    devices = {each.device for each in listed if each.device.type == "cuda"}
+    with torch.random.fork_rng(devices=list(devices)):
+        for long in (False, True):
+            why = why or _try(optimizer, list(_samples(optimizer, dims, long)), in_shards, shared)
     if why:
         degrees = " and ".join(state.cfg.shown(name) for name in names)
         raise SMPUnsupportedError(
@@ -108,9 +114,19 @@ def refuse(optimizer: Any, shared: bool) -> None:
         )
 
 
+def _closure(optimizer: Any) -> str:
+    """Why an optimizer whose step needs more can't be tried."""
+    given = list(inspect.signature(type(optimizer).step).parameters.values())[1:]
+    needed = [each.name for each in given if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
+    return f"its step() needs {' and '.join(needed)}, and calls it on its own" if needed else ""
+
+
 def _is_of_torch(optimizer: Any) -> bool:
-    """Whether it computes with torch's operations, which know shards; those don't have what Rprop needs."""
-    return type(optimizer).__module__.startswith("torch.") and not isinstance(optimizer, torch.optim.Rprop)
+    """Whether it computes with operations that torch has on shards; what Rprop and most fused ones need isn't there."""
+    fused = any(group.get("fused") for group in optimizer.param_groups)
+    return (
+        type(optimizer).__module__.startswith("torch.") and not isinstance(optimizer, torch.optim.Rprop) and not fused
+    )
 
 
 def _dim(parameter: torch.Tensor) -> int | None:
@@ -121,8 +137,9 @@ def _dim(parameter: torch.Tensor) -> int | None:
     return None if found is None else found.dim
 
 
-def _samples(optimizer: Any, dims: Mapping[int, int]) -> Iterator[Sample]:
-    """Of each group's parameters of a kind a small and a large one, with values and gradients of chance."""
+def _samples(optimizer: Any, dims: Mapping[int, int], long: bool) -> Iterator[Sample]:
+    """Of each group's parameters of a kind a small and a large one, with values and gradients of chance; ``long``: as
+    large as blocks and factors need, else as they are."""
     draw = torch.Generator().manual_seed(1)
     for group in optimizer.param_groups:
         kinds: dict[Any, list[torch.Tensor]] = {}
@@ -130,17 +147,20 @@ def _samples(optimizer: Any, dims: Mapping[int, int]) -> Iterator[Sample]:
             kinds.setdefault((each.dim(), dims.get(id(each)), each.dtype, each.device), []).append(each)
         for (_, dim, dtype, device), alike in kinds.items():
             alike.sort(key=torch.Tensor.numel)
-            small = next((each for each in alike if each.numel() >= _LEAST), alike[-1])
+            small = alike[0] if not long else next((each for each in alike if each.numel() >= _LEAST), alike[-1])
             large = next((each for each in reversed(alike) if each.numel() <= _MOST), alike[0])
+            wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
             for each in {id(each): each for each in (small, large)}.values():
-                divided = division(each)
+                divided, along = division(each), dim or 0
                 shape = list(each.shape if divided is None else divided.shape)
-                along = dim or 0
                 if shape:
-                    shape[along] *= math.ceil(_LEAST / max(math.prod(shape), 1))
                     shape[along] += shape[along] % 2
-                wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-                made = [torch.randn(shape, generator=draw) for _ in range(_STEPS + 1)]
+                if shape and long and math.prod(shape) < _LEAST:
+                    half = math.ceil(_LEAST / max(math.prod(shape), 1)) * shape[along] // 2
+                    shape[along] = 2 * (half // 2 * 2 + 1)  # so that halves aren't of whole blocks
+                way, draws = torch.randn(shape, generator=draw), (torch.randn(shape, generator=draw) for _ in _SCALES)
+                made = [torch.randn(shape, generator=draw)]
+                made += [(way + each / 2) * scale for each, scale in zip(draws, _SCALES)]  # as a loss's are
                 if shape:  # the halves have other norms, and weights' and gradients' have another ratio in each
                     ramp = torch.linspace(0.5, 2, shape[along])
                     ramp = ramp.view([-1 if axis == along else 1 for axis in range(len(shape))])
@@ -149,63 +169,74 @@ def _samples(optimizer: Any, dims: Mapping[int, int]) -> Iterator[Sample]:
                 yield Sample(each, dim, values, tuple(gradients))
 
 
-def _try(optimizer: Any, samples: Sequence[Sample], in_parts: bool, in_shards: bool) -> str:
+def _try(optimizer: Any, samples: Sequence[Sample], in_shards: bool, shared: bool) -> str:
     """Why an optimizer doesn't do with parts what it does with the whole; empty: it does."""
-    given = list(inspect.signature(type(optimizer).step).parameters.values())[1:]
-    needed = [each.name for each in given if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
-    if needed:
-        return f"its step() needs {' and '.join(needed)}, and calls it on its own"
-    devices = {each.values.device for each in samples if each.values.device.type == "cuda"}
-    with torch.random.fork_rng(devices=list(devices)):
-        try:
-            whole = _run(optimizer, samples, None, False)
-            alone = [_run(optimizer, samples[turn::2], None, False) for turn in range(2)] if len(samples) > 1 else []
-            halves = [_run(optimizer, samples, half, in_shards) for half in range(2)] if in_parts else []
-        except Exception as error:
-            first = f"{type(error).__name__}: {error}".splitlines()[0]
-            return f"a trial with a copy of it failed ({first:.250})"
-    if not any((whole[id(each.parameter)] != each.values).any() for each in samples):
-        return "three steps of a copy of it changed nothing"
+    try:
+        whole = _run(optimizer, samples)
+        alone = [_run(optimizer, samples[turn::2], only=shared) for turn in range(2)] if len(samples) > 1 else []
+        is_cut = any(each.dim is not None for each in samples)
+        halves = [_run(optimizer, samples, half, in_shards) for half in range(2)] if is_cut else []
+    except Exception as error:
+        first = f"{type(error).__name__}: {error}".splitlines()[0]
+        return f"a trial with a copy of it failed ({first:.250})"
+    if not any((whole[id(each.parameter)][-1] != each.values).any() for each in samples):
+        return f"{len(_SCALES)} steps of a copy of it changed nothing"
     for found, what in ((alone, "each parameter by itself comes out otherwise than all together"), (halves, "")):
         for each in samples:
             results = [some[id(each.parameter)] for some in found if id(each.parameter) in some]
-            if halves is found and results and each.dim is not None:
-                results = [torch.cat(results, each.dim)]
+            if found is halves and results and each.dim is not None:
+                results = [[torch.cat(parts, each.dim) for parts in zip(*results)]]
             told = what or f"parts of a parameter (shape {tuple(each.values.shape)}) come out otherwise than the whole"
             for result in results:
-                apart = _apart(whole[id(each.parameter)], result, each.values)
+                apart = _apart(each.values, whole[id(each.parameter)], result)
                 if apart:
-                    return f"in a trial of three steps {told}, by {apart:.1e} of what changed"
+                    return f"in a trial of {len(_SCALES)} steps {told}, by {apart:.1e} of what changed"
     return ""
 
 
-def _apart(whole: torch.Tensor, other: torch.Tensor, before: torch.Tensor) -> float:
-    """How far two results are apart, as a part of the change, where that is more than rounding."""
-    moved = float((whole - before).abs().max())
-    found, rounding = float((whole - other).abs().max()), torch.finfo(whole.dtype).eps
-    near = rounding**0.5 * moved + 8 * rounding * float(whole.abs().max())
-    return 0.0 if found <= near else found / moved if moved else math.inf
+def _apart(before: torch.Tensor, whole: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> float:
+    """How far two rows of results are apart, as a part of a step's change, where that is more than rounding."""
+    for one, two in zip(whole, other):
+        moved, rounding = float((one - before).abs().max()), torch.finfo(one.dtype).eps
+        found, before = float((one - two).abs().max()), one
+        if not found <= rounding**0.5 * moved + 8 * rounding * float(one.abs().max()):
+            return found / moved if moved else math.inf
+    return 0.0
 
 
-def _run(optimizer: Any, samples: Sequence[Sample], half: int | None, in_shards: bool) -> dict[int, torch.Tensor]:
-    """What a copy makes of the samples' values, by the parameters' ids."""
+def _run(
+    optimizer: Any, samples: Sequence[Sample], half: int | None = None, in_shards: bool = False, only: bool = False
+) -> dict[int, list[torch.Tensor]]:
+    """What a copy makes of the samples' values in each step, by the parameters' ids; ``only``: it has no others."""
     stands, gradients = {}, {}
     for each in samples:
         made = [part.clone() for part in each.part(half)]
         if in_shards and each.dim is not None:
             mesh = DeviceMesh.from_group(state.group("pp").process_group, made[0].device.type)  # this rank alone
             made = [DTensor.from_local(part, mesh, [Shard(each.dim)]) for part in made]
-        stands[id(each.parameter)], gradients[id(each.parameter)] = nn.Parameter(made[0]), made[1:]
-    copied = _copy(optimizer, stands)
-    for step in range(_STEPS):
-        for key, stand in stands.items():
-            stand.grad = gradients[key][step]
-        type(copied).step(copied)
-    return {key: sharding.here(stand.detach()) for key, stand in stands.items()}
+        stands[id(each.parameter)], gradients[id(each.parameter)] = made[0], made[1:]
+    found: dict[int, list[torch.Tensor]] = {}
+    for begins in (False, True):  # with state that it makes when it is made, if it can't begin without
+        fresh = {key: nn.Parameter(each.clone()) for key, each in stands.items()}
+        found = {key: [] for key in fresh}
+        try:
+            copied = _copy(optimizer, fresh, begins, only)
+            for step in range(len(_SCALES)):
+                for key, stand in fresh.items():
+                    stand.grad = gradients[key][step].clone()
+                type(copied).step(copied)
+                for key, stand in fresh.items():
+                    found[key].append(sharding.here(stand.detach()).clone())
+            break
+        except Exception:
+            if begins or not optimizer.state:
+                raise
+    return found
 
 
-def _copy(optimizer: Any, stands: Mapping[int, nn.Parameter]) -> Any:
-    """The same optimizer, and those inside of it, over other parameters; those that have no stand get no gradient."""
+def _copy(optimizer: Any, stands: Mapping[int, nn.Parameter], begins: bool, only: bool) -> Any:
+    """The same optimizer, and those inside of it, over other parameters; those that have no stand get no gradient, or
+    are left out of the groups. ``begins``: with its state."""
     every = [optimizer, *inside(optimizer)]
     made = {id(each): object.__new__(type(each)) for each in every}
     others = {id(each): nn.Parameter(torch.zeros(1)) for each in _parameters(every)}
@@ -217,10 +248,13 @@ def _copy(optimizer: Any, stands: Mapping[int, nn.Parameter]) -> Any:
         vars(new).update(copy.deepcopy({name: value for name, value in kept.items() if name not in left}, memo))
         vars(new).update((name, OrderedDict()) for name in left if name.startswith("_optimizer_"))
         if "state" in kept:
-            vars(new)["state"] = defaultdict(dict, _begun(kept["state"], stands))
+            vars(new)["state"] = defaultdict(dict, _begun(kept["state"], stands) if begins else {})
         for group in vars(new).get("param_groups", ()):
+            if only:
+                group["params"] = [each for each in group["params"] if any(each is stand for stand in stands.values())]
             if "lr" in group:  # that of a warm-up is nearly 0
-                group["lr"] = torch.full_like(group["lr"], _RATE) if torch.is_tensor(group["lr"]) else _RATE
+                rate = max(float(group["lr"]), _RATE)
+                group["lr"] = torch.full_like(group["lr"], rate) if torch.is_tensor(group["lr"]) else rate
     return made[id(optimizer)]
 
 

@@ -18,7 +18,6 @@ import torch
 from torch import nn
 from torch.utils import _pytree
 
-from . import absent
 from .connection import once
 from .errors import SMPStepError
 
@@ -430,10 +429,3 @@ def _of_table(name: str, table: str, held: Mapping[str, Any], before: Mapping[st
         else:
             sent = value if value.grad_fn is not None else None
             yield Attribute(place, sent, True, persistent, tuple(value.shape), value.dtype)
-
-
-def buffer_elsewhere(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """A buffer whose values another rank has."""
-    made = torch.zeros((), dtype=dtype).expand(tuple(shape))
-    absent.release(made)
-    return made

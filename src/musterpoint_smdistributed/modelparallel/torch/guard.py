@@ -33,7 +33,6 @@ from .effects import (
     Place,
     Step,
     at,
-    buffer_elsewhere,
     content,
     elements,
     fill,
@@ -52,7 +51,6 @@ LEARNING = 2
 LARGEST = 1 << 16
 """Elements of tensors in an attribute that goes to other ranks behind each step."""
 _OURS = ("torch", "musterpoint_smdistributed", "smdistributed", "copy", "inspect")
-_SIMPLE = (type(None), bool, int, float, complex, str, bytes)
 
 Ask = Callable[[int, tuple[Any, ...], tuple[Any, ...], str], Any]
 """Runs a target with arguments on a rank of the pipeline, in the current step."""
@@ -317,18 +315,15 @@ class Guard:
         """A module that runs wherever it is called may keep something on one rank, or the same on all."""
         for place in sorted(set().union(*(each.stateless for each in said))):
             holders = [rank for rank, each in enumerate(said) if place in each.stateless or place in each.live]
-            if len(holders) == 1:
-                self._owner[place.module] = holders[0]
-                self._free.add(place)
-                self._unreadable.discard(place)
-                if holders[0] != self._rank:
-                    self._unreadable.add(place)
-                continue
-            raise SMPStepError(
-                f"attribute {place}: the module has neither parameters nor buffers, so it runs wherever it is called, "
-                f"which was on ranks {[self._ranks[each] for each in holders]}, and each has changed it for itself. "
-                "Keep it in a buffer (register_buffer), which gives the module one place"
-            )
+            if len(holders) > 1:
+                raise SMPStepError(
+                    f"attribute {place}: the module has neither parameters nor buffers, so it runs wherever it is "
+                    f"called, which was on ranks {[self._ranks[each] for each in holders]}, and each has changed it "
+                    "for itself. Keep it in a buffer (register_buffer), which gives the module one place"
+                )
+            self._owner[place.module] = holders[0]
+            self._free.add(place)
+            (set.discard if holders[0] == self._rank else set.add)(self._unreadable, place)
 
     def _compare(self, digests: Sequence[Mapping[Place, bytes]], sent: set[Place]) -> None:
         known = self._free | self.computed | self._unreadable | self.live | sent
@@ -384,7 +379,8 @@ class Guard:
             if not isinstance(place, Place):
                 continue
             module = place.module
-            follows = any(in_graph(value) for value in _values_of(each))
+            values = [each.value] if isinstance(each, Attribute) else [value for _, value in elements(each.inside)]
+            follows = any(map(in_graph, values))
             if follows and not self.one_by_one and self._microbatches > 1:
                 self._refuse(place, f"it has a gradient, {_LATE}")
             if module in self._own:
@@ -497,7 +493,8 @@ class Guard:
         elif place.module in self._own:
             module._buffers[place.attribute] = new.value
         else:
-            module._buffers[place.attribute] = buffer_elsewhere(new.shape, new.dtype)
+            made = module._buffers[place.attribute] = torch.zeros((), dtype=new.dtype).expand(new.shape)
+            absent.release(made)
             if new.value is not None and task is not None:
                 task.fresh[place] = new.value
         (set.discard if new.buffer else set.add)(module._non_persistent_buffers_set, place.attribute)
@@ -529,20 +526,16 @@ class Guard:
         same, found = self.ask(owner, ("attribute", place.module, name, digest(value)), (), f"attribute {place}")
         if not same:
             value = found
-            self._keep(module, place, value)
+            if not (isinstance(value, torch.Tensor) and value.requires_grad):
+                vars(module)[name] = value
+                self._told.add(place)
+                self._changed.setdefault(place, 0)
+                self.absorb()
         if isinstance(value, torch.Tensor):
             self.received(value, value)
         elif not is_fixed(value) and task.caller is not None and self._reaches(place):
             task.fresh[place] = value
         return value
-
-    def _keep(self, module: nn.Module, place: Place, value: Any) -> None:
-        if isinstance(value, torch.Tensor) and value.requires_grad:
-            return
-        vars(module)[place.attribute] = value
-        self._told.add(place)
-        self._changed.setdefault(place, 0)
-        self.absorb()
 
     def write(self, module: nn.Module, name: str, value: Any) -> bool:
         """Somebody sets an attribute; whether the copy here is to be set as well."""
@@ -568,7 +561,7 @@ class Guard:
         if task is not None:
             task.fresh.pop(place, None)
         known = held.get(name, GONE)
-        if isinstance(value, _SIMPLE) and type(known) is type(value) and known == value and place not in self.live:
+        if isinstance(value, VALUES) and type(known) is type(value) and known == value and place not in self.live:
             if not self._learning:
                 return True
         elif not self.one_by_one and self._microbatches > 1:
@@ -664,12 +657,6 @@ def _fill(new: Changed, what: str) -> None:
             "Return what it makes, and hand it on as an argument"
         )
     fill(new.owner, new.inside)
-
-
-def _values_of(effect: Changed | Attribute) -> Iterable[Any]:
-    if isinstance(effect, Attribute):
-        return (effect.value,)
-    return (each for _, each in elements(effect.inside))
 
 
 def _caller() -> int:

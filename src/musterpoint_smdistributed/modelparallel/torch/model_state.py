@@ -80,17 +80,13 @@ def whole_values(module: nn.Module, values: OrderedDict[str, Any]) -> OrderedDic
     return values
 
 
-_STATE_HOOKS = (
-    "_state_dict_pre_hooks",
-    "_state_dict_hooks",
-    "_load_state_dict_pre_hooks",
-    "_load_state_dict_post_hooks",
-)
+_OF_SAVING = ("_state_dict_pre_hooks", "_state_dict_hooks")
+_OF_LOADING = ("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
 
 
 def has_hooks(module: nn.Module) -> bool:
     """Tells whether a module has hooks of state dicts."""
-    return any(tables_of_hooks(module.modules(), _STATE_HOOKS))
+    return any(tables_of_hooks(module.modules(), _OF_SAVING + _OF_LOADING))
 
 
 def as_hooks_see_it(
@@ -102,7 +98,7 @@ def as_hooks_see_it(
     """
     if not has_hooks(module):
         return whole()
-    tables = [(each, dict(each)) for each in tables_of_hooks(module.modules(), _STATE_HOOKS[:2])]
+    tables = [(each, dict(each)) for each in tables_of_hooks(module.modules(), _OF_SAVING)]
     for table, _ in tables:
         table.clear()
     try:

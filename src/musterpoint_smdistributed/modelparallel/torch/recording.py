@@ -155,17 +155,10 @@ class Recorder(TorchDispatchMode):
         self._resident: OrderedDict[int, Contents] = OrderedDict()
         self._resident_bytes = 0
         self._numbers = itertools.count()
-        self._at_memory = _AtMemory(self)
+        self.at_memory = _AtMemory(self)
+        """Is to be entered before it."""
         self._many = 1000
         self._emptied_bytes = 0
-
-    def __enter__(self) -> Any:
-        self._at_memory.__enter__()  # type: ignore[no-untyped-call]
-        return super().__enter__()  # type: ignore[no-untyped-call]
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
-        self._at_memory.__exit__(*error)  # type: ignore[no-untyped-call]
 
     def view(self, tensor: torch.Tensor) -> View | None:
         """How to get a tensor's values again; None: it stays."""
@@ -182,9 +175,7 @@ class Recorder(TorchDispatchMode):
         for each in self._known.values():
             each.restore()
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         tensors = [each for each in _pytree.tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
         written = _written(func, args, kwargs)
@@ -299,9 +290,7 @@ class _AtMemory(TorchFunctionMode):
         super().__init__()
         self._recorder = recorder
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         if name in _AT_MEMORY or name == "__deepcopy__":
             for each in args:

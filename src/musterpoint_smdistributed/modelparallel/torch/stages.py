@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import operator
 import random
 import threading
 from typing import Any, Callable, Iterator, NamedTuple, Sequence
@@ -97,11 +98,13 @@ class Stage:
 class Chain:
     """The stages of a container for one kind of call."""
 
-    def __init__(self, container: nn.Module, traced: Traced, place: Callable[[str], int | None]) -> None:
-        self._guards = traced.guards
-        self._inputs = [node.name for node in traced.graph.nodes if node.op == "placeholder"]
-        self.stages = _cut(container, traced.graph, place)
-        text = "\n".join(node.format_node() or "" for node in traced.graph.nodes)
+    def __init__(
+        self, container: nn.Module, graph: fx.Graph, guards: list[Guard], place: Callable[[str], int | None]
+    ) -> None:
+        self._guards = guards
+        self._inputs = [node.name for node in graph.nodes if node.op == "placeholder"]
+        self.stages = _cut(container, graph, place)
+        text = "\n".join(node.format_node() or "" for node in graph.nodes)
         self.digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         """Ranks that traced the same have the same."""
 
@@ -124,21 +127,20 @@ def chain(
     """The chain of a container. A container in it that can't be traced is called as a whole, on the rank that has it.
 
     ``place``: the rank that has a module, a parameter or a buffer; None where any does. Names are the whole model's.
-    ``is_leaf``, ``native``: as for :func:`.trace`. Raises Untraceable: the container itself can't be traced.
+    ``is_leaf``: whether a module is called as a whole. ``native``: a module's own forward function.
+    Raises Untraceable: the container itself can't be traced.
     """
     refused: set[str] = set()
     while True:
         try:
-            traced = trace(
-                container, key.name, key.arguments, key.tensors, lambda name: name in refused or is_leaf(name), native
-            )
+            graph, guards = trace(container, key, lambda name: name in refused or is_leaf(name), native)
             break
         except Untraceable as error:
             if error.module == key.name or error.module in refused:
                 raise
             refused.add(error.module)
     prefix = f"{key.name}." if key.name else ""
-    return Chain(container, traced, lambda name: place(prefix + name))
+    return Chain(container, graph, guards, lambda name: place(prefix + name))
 
 
 def _cut(container: nn.Module, graph: fx.Graph, place: Callable[[str], int | None]) -> list[Stage]:
@@ -181,10 +183,7 @@ def _run(container: nn.Module, node: fx.Node, args: Any, kwargs: Any) -> Any:
         return node.target(*args, **kwargs)
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
-    value: Any = container
-    for part in str(node.target).split("."):
-        value = getattr(value, part)
-    return value
+    return operator.attrgetter(str(node.target))(container)
 
 
 def _module(container: nn.Module, path: str) -> Any:
@@ -227,35 +226,17 @@ class Guard(NamedTuple):
         return all(held.get(name) == value for name, value in self.attributes.items())
 
 
-class Traced(NamedTuple):
-    """A container's graph.
-
-    graph: call_module nodes name modules below the container; placeholders are ``input_0``, ``input_1``, … for the
-        tensors of the arguments.
-    guards: what must be as it was.
-    """
-
-    graph: fx.Graph
-    guards: list[Guard]
-
-
 def trace(
-    container: nn.Module,
-    name: str,
-    arguments: bytes,
-    count: int,
-    is_leaf: Callable[[str], bool],
-    native: Callable[[str], Callable[..., Any]],
-) -> Traced:
-    """The graph of a container.
+    container: nn.Module, key: ChainKey, is_leaf: Callable[[str], bool], native: Callable[[str], Callable[..., Any]]
+) -> tuple[fx.Graph, list[Guard]]:
+    """The graph of a container, and what must be as it was.
 
-    ``name``: its qualified name, so that ``is_leaf`` (whether a module is called as a whole) and ``native`` (its own
-    forward function) get names in the whole model. ``arguments``: of a call, packed; with ``count`` tensors.
+    In the graph call_module nodes name modules below the container; placeholders are ``input_0``, ``input_1``, … for
+    the tensors of the arguments. ``is_leaf`` and ``native``, as for :func:`chain`, get names in the whole model.
     """
-    tracer = _Tracer(name, arguments, count, is_leaf, native)
+    name, tracer = key.name, _Tracer(key, is_leaf, native)
     noise = torch.get_rng_state(), random.getstate()
-    inner = dict(container.named_modules(prefix=name))
-    attributes = Copies(inner)
+    attributes = Copies(dict(container.named_modules(prefix=name)))
     try:
         with _refusing():
             graph = tracer.trace(container)
@@ -276,34 +257,29 @@ def trace(
         Guard(module, {key: value for key, value in before.items() if _is_plain(value)})
         for module, before in tracer.opened
     ]
-    return Traced(graph, guards)
+    return graph, guards
 
 
 class _Tracer(fx.Tracer):
     proxy_buffer_attributes = True
 
     def __init__(
-        self,
-        name: str,
-        arguments: bytes,
-        count: int,
-        is_leaf: Callable[[str], bool],
-        native: Callable[[str], Callable[..., Any]],
+        self, key: ChainKey, is_leaf: Callable[[str], bool], native: Callable[[str], Callable[..., Any]]
     ) -> None:
         super().__init__()
-        self._name, self._arguments, self._count = name, arguments, count
-        self._is_leaf, self._native = is_leaf, native
+        self._key, self._is_leaf, self._native = key, is_leaf, native
         self._mode = _mode()
-        self.inside = [name]
+        self.inside = [key.name]
         self.opened: list[tuple[nn.Module, dict[str, Any]]] = []
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
-        inputs: list[Any] = [self.create_proxy("placeholder", f"input_{index}", (), {}) for index in range(self._count)]
+        count = self._key.tensors
+        inputs: list[Any] = [self.create_proxy("placeholder", f"input_{index}", (), {}) for index in range(count)]
         self._open(self.root)
 
         def run() -> Any:
-            args, kwargs = unpack(self._arguments, inputs, None)
-            return self._native(self._name)(*args, **kwargs)
+            args, kwargs = unpack(self._key.arguments, inputs, None)
+            return self._native(self._key.name)(*args, **kwargs)
 
         return run, []
 
@@ -311,7 +287,7 @@ class _Tracer(fx.Tracer):
         path = self.path_of_module(m)
         if any(hooks(each) for each in m.modules()):
             raise Untraceable(self.inside[-1], "modules in it have hooks")  # which run on the rank that calls them
-        full = f"{self._name}.{path}" if self._name else path
+        full = f"{self._key.name}.{path}" if self._key.name else path
         if self._is_leaf(full):
             return self.create_proxy("call_module", path, args, kwargs)
         self.inside.append(full)

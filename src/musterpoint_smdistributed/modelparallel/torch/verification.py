@@ -15,14 +15,13 @@ from . import aliases, part_reads
 from .connection import once
 from .effects import Copies
 from .packing import pack, unpack
-from .stages import Chain
+from .stages import Chain, Constant
 
 _UNCOMPARED = {
     "use_reentrant=True": "torch asks for no single gradients through a checkpoint with use_reentrant=True",
     "saved tensor hooks": "it has transforms of torch.func, which know no hooks of saved tensors",
 }
 """Reasons not to compare, by words of torch's errors."""
-_PLAIN = (type(None), bool, int, float, str)
 
 
 def differs(
@@ -105,7 +104,7 @@ def _alike(one: Any, two: Any) -> bool:
     if type(one) is not type(two):
         return False
     if not isinstance(one, torch.Tensor):
-        return not isinstance(one, _PLAIN) or bool(one == two)
+        return not isinstance(one, Constant) or bool(one == two)
     if one.layout != two.layout:
         return False
     one, two = one.to_dense(), two.to_dense()  # gradients of an embedding with sparse=True

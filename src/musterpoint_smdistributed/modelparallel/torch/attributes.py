@@ -46,15 +46,9 @@ def guarded(kind: type[nn.Module], guard: Any) -> type[nn.Module]:
             guard.forbid_delete(self, name)
         kind.__delattr__(self, name)
 
-    inside = {
-        "__getattribute__": read,
-        "__setattr__": write,
-        "__delattr__": delete,
-        "__module__": kind.__module__,
-        "__qualname__": kind.__qualname__,
-        "__doc__": kind.__doc__,
-    }
-    return type(kind.__name__, (kind,), inside)
+    names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
+    methods = {"__getattribute__": read, "__setattr__": write, "__delattr__": delete}
+    return type(kind.__name__, (kind,), {**names, **methods})
 
 
 _CONFIGURATIONS = frozenset({"PretrainedConfig", "PreTrainedConfig"})

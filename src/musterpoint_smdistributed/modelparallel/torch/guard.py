@@ -15,36 +15,22 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.utils import _pytree
 
-from . import absent, log
+from . import absent, effects, log
 from .attributes import Record, digest, guarded, is_fixed
-from .effects import (
-    GONE,
-    VALUES,
-    Attribute,
-    Changed,
-    Look,
-    Place,
-    Step,
-    at,
-    content,
-    elements,
-    fill,
-    in_graph,
-    plain,
-    poured,
-    vars_of,
-    ways_to,
-)
+from .effects import GONE, VALUES, Attribute, Changed, Look, Place, Step, content, in_graph, plain, poured, vars_of
 from .errors import SMPStepError
 from .packing import Names, Packed, pack, unpack
 from .scheduler import current
+
+if TYPE_CHECKING:
+    from .routing import Places
 
 LEARNING = 2
 """Steps of each step function in which attributes are watched all the time."""
@@ -76,24 +62,14 @@ class Said(NamedTuple):
 class Guard:
     """Guards the attributes of one model, on one rank.
 
-    ``owner``: the rank that runs each module. ``stateless``: whether a module has no parameters and buffers, and runs
-    wherever it is called. ``ranks``: the global ranks of the pipeline, in its order. ``microbatches``: of a step, that
-    may be under way at once.
+    ``ranks``: the global ranks of the pipeline, in its order. ``microbatches``: of a step, that may be under way at
+    once.
     """
 
-    def __init__(
-        self,
-        names: Names,
-        owner: Mapping[str, int],
-        stateless: Callable[[str], bool],
-        rank: int,
-        ranks: Sequence[int],
-        microbatches: int,
-    ) -> None:
-        self._names, self._owner, self._rank, self._ranks = names, dict(owner), rank, tuple(ranks)
-        self._microbatches = microbatches
-        self._stateless = stateless
-        modules = names.modules
+    def __init__(self, names: Names, places: Places, rank: int, ranks: Sequence[int], microbatches: int) -> None:
+        self._names, self._rank, self._ranks, self._microbatches = names, rank, tuple(ranks), microbatches
+        self._stateless, modules = places.is_anywhere, names.modules
+        self._owner = {name: places.runs(name) for name in modules}
         self._own = {name: each for name, each in modules.items() if self._owner[name] == rank}
         self.others = {name: each for name, each in modules.items() if self._owner[name] != rank}
         self.quiet = 0
@@ -129,9 +105,7 @@ class Guard:
     def install(self, gather: Gather) -> None:
         """Modules of other ranks are guarded from now on. What ranks have differently now isn't compared."""
         everyones = gather(Record(self._names.modules).digests)
-        for place in set().union(*everyones):
-            if len({each.get(place) for each in everyones}) > 1:
-                self._free.add(place)
+        self._free |= {place for place in set().union(*everyones) if len({each.get(place) for each in everyones}) > 1}
         for module in self.others.values():
             kind = type(module)
             try:
@@ -220,9 +194,8 @@ class Guard:
     def _note(self, microbatch: int, but: Collection[Place] = ()) -> None:
         """Notes which attributes forward passes have changed here, but for some."""
         assert self._record is not None
-        for place in self._record.changed():
-            if place not in but:
-                self._changed[place] = max(microbatch, self._changed.get(place, 0))
+        for place in set(self._record.changed()).difference(but):
+            self._changed[place] = max(microbatch, self._changed.get(place, 0))
 
     def _now(self) -> dict[str, tuple[int, int]]:
         """How often each tensor of this rank has been changed, and where it is."""
@@ -300,14 +273,13 @@ class Guard:
                 self.live.add(place)
             if rank == self._rank:
                 continue
-            module = self._names.modules[place.module]
+            held = vars(self._names.modules[place.module])
             self._unreadable.discard(place)
             if value is None:
                 self._unreadable.add(place)
             elif not value.data:
-                vars(module).pop(place.attribute, None)
+                held.pop(place.attribute, None)
             else:
-                held = vars(module)
                 new = unpack(value.data, value.tensors, self._names)
                 held[place.attribute] = poured(held.get(place.attribute), new)
 
@@ -362,13 +334,13 @@ class Guard:
         if key not in self._looked:
             reached = self._names.reached(names, others)
             kept = {name: each for name, each in self._names.modules.items() if name in reached and _keeps(each)}
-            self._looked[key] = kept, ways_to(kept)
+            self._looked[key] = kept, effects.ways_to(kept)
         modules, ways = self._looked[key]
         return Look(modules, given, ways)
 
     def all_of_it(self, given: Sequence[Any] = ()) -> Look:
         """All modules as they are."""
-        return Look(self._names.modules, given, ways_to(self._names.modules))
+        return Look(self._names.modules, given, effects.ways_to(self._names.modules))
 
     def effects(self, look: Look) -> list[Changed | Attribute]:
         """What the call has changed, for the caller to hear of."""
@@ -379,8 +351,8 @@ class Guard:
             if not isinstance(place, Place):
                 continue
             module = place.module
-            values = [each.value] if isinstance(each, Attribute) else [value for _, value in elements(each.inside)]
-            follows = any(map(in_graph, values))
+            inside = [(None, each.value)] if isinstance(each, Attribute) else effects.elements(each.inside)
+            follows = any(in_graph(value) for _, value in inside)
             if follows and not self.one_by_one and self._microbatches > 1:
                 self._refuse(place, f"it has a gradient, {_LATE}")
             if module in self._own:
@@ -502,7 +474,7 @@ class Guard:
 
     def held(self, place: Place, way: Sequence[Step]) -> Any:
         """The object that is there, in the attribute or in what is in it."""
-        return at(vars_of(self._names.modules[place.module])[place.attribute], way)
+        return effects.at(vars_of(self._names.modules[place.module])[place.attribute], way)
 
     # ---- attributes of modules elsewhere
 
@@ -516,12 +488,9 @@ class Guard:
             return value
         if place in task.fresh:
             return task.fresh[place]
-        if place not in self.live and place not in self._unreadable and not self._learning:
-            return value
-        if callable(value) or isinstance(value, nn.Module) or place in self._free or place.module not in self.others:
-            return value
-        owner = self._owner[place.module]
-        if owner == self._rank:
+        is_sure = place not in self.live and place not in self._unreadable and not self._learning
+        owner, is_copy = self._owner[place.module], place.module in self.others
+        if is_sure or callable(value) or place in self._free or not is_copy or owner == self._rank:
             return value
         same, found = self.ask(owner, ("attribute", place.module, name, digest(value)), (), f"attribute {place}")
         if not same:
@@ -656,7 +625,7 @@ def _fill(new: Changed, what: str) -> None:
             f"{what}, which is on another rank of the pipeline, has changed {new.place}, which is another object here. "
             "Return what it makes, and hand it on as an argument"
         )
-    fill(new.owner, new.inside)
+    effects.fill(new.owner, new.inside)
 
 
 def _caller() -> int:

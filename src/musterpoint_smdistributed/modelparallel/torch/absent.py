@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import operator
 from collections import OrderedDict
 from typing import Any, Callable, Iterator, NoReturn
 
@@ -129,7 +128,7 @@ class _Absent:
         if name not in _WITHOUT_GRADIENT:
             if func._schema.is_mutable:
                 refuse(first, f"torch.{name} would change a copy of it here, or keep one")
-            if torch.is_grad_enabled() and any(map(_REQUIRES_GRAD, absent)):
+            if torch.is_grad_enabled() and any(each.requires_grad for each in absent):
                 below_autograd(first, f"torch.{name} would use its value in a scripted function, torch.func or C++")
         if fetch is None:
             out_of_reach(first, f"torch.{name}")
@@ -138,10 +137,9 @@ class _Absent:
             args, kwargs = _pytree.tree_map_only(_Absent, lambda each: values[id(each)], (args, kwargs))
             return func(*args, **kwargs)
 
-    def __format__(self, spec: str) -> str:
-        tensor: Any = self
-        described = tensor.dim() or (current() is None and not _moving)
-        return repr(self) if described else format(tensor.item(), spec)
+    def __format__(self: Any, spec: str) -> str:
+        described = self.dim() or (current() is None and not _moving)
+        return repr(self) if described else format(self.item(), spec)
 
     def __deepcopy__(self, memo: Any) -> Any:
         if not _moving:
@@ -162,7 +160,6 @@ class AbsentBuffer(_Absent, torch.Tensor):  # type: ignore[misc]
     """A buffer that another rank has."""
 
 
-_REQUIRES_GRAD = operator.attrgetter("requires_grad")
 _PLACE = "_smp_device"
 _REPLACING = frozenset({"data", "_has_compatible_shallow_copy_type"})
 """Functions that convert models: there are no values to replace, but another type or device."""

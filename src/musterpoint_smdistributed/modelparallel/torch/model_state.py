@@ -158,12 +158,9 @@ def without_mark(values: Any) -> Any:
 
 def with_tied(module: nn.Module, values: Mapping[str, Any]) -> Mapping[str, Any]:
     """The same with every name of a parameter that has several, of which a file may have one (safetensors)."""
-    names: dict[int, list[str]] = {}
-    for name, each in module.named_parameters(remove_duplicate=False):
-        names.setdefault(id(each), []).append(name)
-    lacking = {name: own for own in names.values() for name in own if name not in values}
-    found = {name: next((other for other in own if other in values), None) for name, own in lacking.items()}
-    return {**values, **{name: values[other] for name, other in found.items() if other is not None}}
+    named = list(module.named_parameters(remove_duplicate=False))
+    given = {id(each): values[name] for name, each in reversed(named) if name in values}
+    return {**values, **{name: given[id(each)] for name, each in named if name not in values and id(each) in given}}
 
 
 def load_local(
@@ -217,10 +214,8 @@ def share(named: Iterable[tuple[str, torch.Tensor]], keeps: Keeps, device: torch
 
 def share_buffers(buffers: Iterable[torch.Tensor]) -> None:
     """The replicas continue with the same buffers, those of the first."""
-    replicas = state.group("dp")
-    if state.cfg.ddp:
-        for buffer in buffers:
-            _broadcast(buffer, [replicas])
+    for buffer in buffers if state.cfg.ddp else ():
+        _broadcast(buffer, [state.group("dp")])
 
 
 def agree(module: nn.Module) -> None:

@@ -121,8 +121,7 @@ class Contents:
 
     def storage(self) -> torch.UntypedStorage | None:
         """None where nothing has it any more."""
-        found: torch.UntypedStorage | None = torch.UntypedStorage._new_with_weak_ptr(self._reference.cdata)
-        return found
+        return torch.UntypedStorage._new_with_weak_ptr(self._reference.cdata)
 
     def restore(self) -> None:
         """Has it in memory."""
@@ -387,10 +386,9 @@ def _run(
             return each.on(changed if changed is not None and each.value is operation.before else storages[each.value])
         return torch.Generator().set_state(each.state) if isinstance(each, _Generator) else each
 
-    def is_leaf(each: Any) -> bool:
-        return isinstance(each, (View, _Generator))
-
-    args, kwargs = _pytree.tree_map(tensor, (operation.args, operation.kwargs), is_leaf=is_leaf)
+    args, kwargs = _pytree.tree_map(
+        tensor, (operation.args, operation.kwargs), is_leaf=lambda each: isinstance(each, (View, _Generator))
+    )
     if operation.generator is not None:
         torch.set_rng_state(operation.generator)
     results = _pytree.tree_leaves(operation.function(*args, **kwargs))

@@ -30,6 +30,12 @@ Values = dict[str, Any]
 """What is known so far, by the names of the graph's nodes."""
 Pause = Callable[[], None]
 """Lets something else run, if that is urgent."""
+Place = Callable[[str], "int | None"]
+"""The rank that has a module, a parameter or a buffer; None where any does. Names are the whole model's."""
+IsLeaf = Callable[[str], bool]
+"""Whether a module is called as a whole."""
+Native = Callable[[str], Callable[..., Any]]
+"""A module's own forward function."""
 
 
 class ChainKey(NamedTuple):
@@ -73,10 +79,8 @@ class Stage:
             """An argument of a node; containers as the model made them, and not fx's own that can't be changed."""
             if isinstance(argument, fx.Node):
                 return known[argument.name]
-            if isinstance(argument, list):
-                return [value(each) for each in argument]
-            if isinstance(argument, tuple):
-                return tuple(value(each) for each in argument)
+            if isinstance(argument, (list, tuple)):
+                return (list if isinstance(argument, list) else tuple)(map(value, argument))
             if isinstance(argument, dict):
                 return {key: value(each) for key, each in argument.items()}
             if isinstance(argument, slice):
@@ -98,9 +102,7 @@ class Stage:
 class Chain:
     """The stages of a container for one kind of call."""
 
-    def __init__(
-        self, container: nn.Module, graph: fx.Graph, guards: list[Guard], place: Callable[[str], int | None]
-    ) -> None:
+    def __init__(self, container: nn.Module, graph: fx.Graph, guards: list[Guard], place: Place) -> None:
         self._guards = guards
         self._inputs = [node.name for node in graph.nodes if node.op == "placeholder"]
         self.stages = _cut(container, graph, place)
@@ -117,19 +119,9 @@ class Chain:
         return dict(zip(self._inputs, tensors))
 
 
-def chain(
-    container: nn.Module,
-    key: ChainKey,
-    place: Callable[[str], int | None],
-    is_leaf: Callable[[str], bool],
-    native: Callable[[str], Callable[..., Any]],
-) -> Chain:
+def chain(container: nn.Module, key: ChainKey, place: Place, is_leaf: IsLeaf, native: Native) -> Chain:
     """The chain of a container. A container in it that can't be traced is called as a whole, on the rank that has it.
-
-    ``place``: the rank that has a module, a parameter or a buffer; None where any does. Names are the whole model's.
-    ``is_leaf``: whether a module is called as a whole. ``native``: a module's own forward function.
-    Raises Untraceable: the container itself can't be traced.
-    """
+    Raises Untraceable: the container itself can't be traced."""
     refused: set[str] = set()
     while True:
         try:
@@ -143,7 +135,7 @@ def chain(
     return Chain(container, graph, guards, lambda name: place(prefix + name))
 
 
-def _cut(container: nn.Module, graph: fx.Graph, place: Callable[[str], int | None]) -> list[Stage]:
+def _cut(container: nn.Module, graph: fx.Graph, place: Place) -> list[Stage]:
     """A new stage begins where a node needs another rank than the one before; nodes that don't care stay."""
     stages: list[Stage] = []
     waiting: list[fx.Node] = []
@@ -161,13 +153,9 @@ def _cut(container: nn.Module, graph: fx.Graph, place: Callable[[str], int | Non
     if not stages:
         raise Untraceable("", "nothing in it is on any rank")
     result = next(node for node in graph.nodes if node.op == "output")
-    needed: set[str] = set()
-    for index in range(len(stages) - 1, -1, -1):
-        stage = stages[index]
-        stage.is_last = index == len(stages) - 1
-        if stage.is_last:
-            stage.returns = result.args[0]
-            needed = {node.name for node in result.all_input_nodes}
+    stages[-1].is_last, stages[-1].returns = True, result.args[0]
+    needed = {node.name for node in result.all_input_nodes}
+    for stage in reversed(stages):
         stage.passes_on = sorted(needed)
         needed |= {used.name for node in stage.nodes for used in node.all_input_nodes}
         needed -= {node.name for node in stage.nodes}
@@ -226,13 +214,11 @@ class Guard(NamedTuple):
         return all(held.get(name) == value for name, value in self.attributes.items())
 
 
-def trace(
-    container: nn.Module, key: ChainKey, is_leaf: Callable[[str], bool], native: Callable[[str], Callable[..., Any]]
-) -> tuple[fx.Graph, list[Guard]]:
+def trace(container: nn.Module, key: ChainKey, is_leaf: IsLeaf, native: Native) -> tuple[fx.Graph, list[Guard]]:
     """The graph of a container, and what must be as it was.
 
     In the graph call_module nodes name modules below the container; placeholders are ``input_0``, ``input_1``, … for
-    the tensors of the arguments. ``is_leaf`` and ``native``, as for :func:`chain`, get names in the whole model.
+    the tensors of the arguments.
     """
     name, tracer = key.name, _Tracer(key, is_leaf, native)
     noise = torch.get_rng_state(), random.getstate()
@@ -263,9 +249,7 @@ def trace(
 class _Tracer(fx.Tracer):
     proxy_buffer_attributes = True
 
-    def __init__(
-        self, key: ChainKey, is_leaf: Callable[[str], bool], native: Callable[[str], Callable[..., Any]]
-    ) -> None:
+    def __init__(self, key: ChainKey, is_leaf: IsLeaf, native: Native) -> None:
         super().__init__()
         self._key, self._is_leaf, self._native = key, is_leaf, native
         self._mode = _mode()

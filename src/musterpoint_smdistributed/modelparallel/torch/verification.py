@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from typing import Any, Callable, Iterable, Iterator, Sequence
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
 
 import torch
 from torch import nn
@@ -47,14 +47,13 @@ def differs(
     return own.compare(chained)
 
 
-class _Outcome:
+class _Outcome(NamedTuple):
     """A result, taken apart, what in it are views, and the gradients for some gradient of it."""
 
-    def __init__(
-        self, value: Any, views: tuple[aliases.View | None, ...], gradients: Sequence[torch.Tensor | None]
-    ) -> None:
-        self.leaves, self.structure = _pytree.tree_flatten(value)
-        self.views, self.gradients = views, gradients
+    leaves: list[Any]
+    structure: _pytree.TreeSpec
+    views: tuple[aliases.View | None, ...]
+    gradients: Sequence[torch.Tensor | None]
 
     def compare(self, other: _Outcome) -> str | None:
         if self.structure != other.structure:
@@ -78,8 +77,8 @@ def _outcome(container: nn.Module, function: Callable[..., Any], args: Any, kwar
         given = [tensor.clone() for tensor in inputs]
         args, kwargs = unpack(packed.data, given, None)
         value = function(*args, **kwargs)
-        views = aliases.found([leaf for leaf in _pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)], given)
-        results = [leaf for leaf in _pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+        tensors = [leaf for leaf in _pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+        views, results = aliases.found(tensors, given), [each for each in tensors if each.requires_grad]
         wanted = [tensor for tensor in (*inputs, *container.parameters()) if tensor.requires_grad]
         generator = torch.Generator().manual_seed(1)
         seeds = [torch.rand(leaf.shape, generator=generator).to(leaf) for leaf in results]
@@ -87,7 +86,8 @@ def _outcome(container: nn.Module, function: Callable[..., Any], args: Any, kwar
         if results and wanted:
             with part_reads.allowed():
                 gradients = torch.autograd.grad(results, wanted, seeds, allow_unused=True)
-    return _Outcome(_pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, value), views, gradients)
+    detached = _pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, value)
+    return _Outcome(*_pytree.tree_flatten(detached), views, gradients)
 
 
 def _by_stages(chain: Chain, args: Any, kwargs: Any) -> Any:

@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import operator
 from collections import OrderedDict
-from typing import Any, Callable, Iterable, Iterator, NoReturn
+from typing import Any, Callable, Iterator, NoReturn
 
 import torch
 from torch import nn
@@ -72,13 +71,12 @@ class _Absent:
     """What absent parameters and buffers have in common."""
 
     @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name, own = named(func)
-        if not _moving and current() is not None and _NOT_IN_A_STEP & {name, own if name == "__set__" else ""}:
-            _refuse_switch(args[0], *args[1:], **kwargs)
+        switches = _NOT_IN_A_STEP & {name, own if name == "__set__" else ""} and not _moving and current() is not None
+        if switches and args[0].requires_grad != [*args[1:], *kwargs.values(), True][0]:
+            refuse(args[0], "requires_grad can't be set here in a step")
         if (
             _moving
             or name in FACTS
@@ -92,8 +90,8 @@ class _Absent:
                 if _NOT_IN_A_STEP & {name, own}:
                     _forbid_gradient(args[0])
             return result
-        absent = [each for each in _pytree.tree_leaves((args, kwargs)) if isinstance(each, _Absent)]
-        first: Any = absent[0]
+        absent: list[Any] = [each for each in _pytree.tree_leaves((args, kwargs)) if isinstance(each, _Absent)]
+        first = absent[0]
         if name in ("__repr__", "__str__"):
             return f"<{said(first)}; shape {tuple(first.shape)}>"
         if func is torch.autograd.grad:
@@ -104,11 +102,9 @@ class _Absent:
             refuse(args[0], f"torch.Tensor.{name} would change a copy of it here")
         if fetch is None or name in ("__deepcopy__", "__reduce_ex__"):
             out_of_reach(first, f"torch.Tensor.{own}" if name == "__get__" else f"torch.{name}")
-        get_value: Any = fetch
-        values = {id(each): get_value(each) for each in absent}
+        values = {id(each): fetch(each) for each in absent}
         watched = [(each, watch(values[id(each)])) for each in absent]
-        get: Callable[[Any], Any] = lambda each: values[id(each)]  # noqa: E731
-        args, kwargs = _pytree.tree_map_only(_Absent, get, (args, kwargs))
+        args, kwargs = _pytree.tree_map_only(_Absent, lambda each: values[id(each)], (args, kwargs))
         # what .data gives doesn't share the count of changes, and what .detach() gives does
         result = args[0].detach() if own == "data" else func(*args, **kwargs)
         for each, changes in watched:
@@ -117,37 +113,33 @@ class _Absent:
         return result
 
     @classmethod
-    def __torch_dispatch__(
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Gives values to torch's kernels: the owner's where none of them needs a gradient or none is recorded."""
         if func is _DEVICE:
             return args[0].__dict__[_PLACE]
         kwargs = kwargs or {}
         name = func.overloadpacket.__name__
-        absent = [each for each in _pytree.tree_leaves((args, kwargs)) if isinstance(each, _Absent)]
+        absent: list[Any] = [each for each in _pytree.tree_leaves((args, kwargs)) if isinstance(each, _Absent)]
         if _moving or name in FACTS:
             with torch._C.DisableTorchFunctionSubclass():
                 args, kwargs = _pytree.tree_map_only(_Absent, _stand_in, (args, kwargs))
             return func(*args, **kwargs)
-        first: Any = absent[0]
+        first = absent[0]
         if name not in _WITHOUT_GRADIENT:
             if func._schema.is_mutable:
                 refuse(first, f"torch.{name} would change a copy of it here, or keep one")
-            if torch.is_grad_enabled() and any(map(_REQUIRES_GRAD, absent)):
+            if torch.is_grad_enabled() and any(each.requires_grad for each in absent):
                 below_autograd(first, f"torch.{name} would use its value in a scripted function, torch.func or C++")
         if fetch is None:
             out_of_reach(first, f"torch.{name}")
-        get_value: Any = fetch
         with torch.no_grad():
-            values = {id(each): get_value(each).detach() for each in absent}
+            values = {id(each): fetch(each).detach() for each in absent}
             args, kwargs = _pytree.tree_map_only(_Absent, lambda each: values[id(each)], (args, kwargs))
             return func(*args, **kwargs)
 
-    def __format__(self, spec: str) -> str:
-        tensor: Any = self
-        described = tensor.dim() or (current() is None and not _moving)
-        return repr(self) if described else format(tensor.item(), spec)
+    def __format__(self: Any, spec: str) -> str:
+        described = self.dim() or (current() is None and not _moving)
+        return repr(self) if described else format(self.item(), spec)
 
     def __deepcopy__(self, memo: Any) -> Any:
         if not _moving:
@@ -168,7 +160,6 @@ class AbsentBuffer(_Absent, torch.Tensor):  # type: ignore[misc]
     """A buffer that another rank has."""
 
 
-_REQUIRES_GRAD = operator.attrgetter("requires_grad")
 _PLACE = "_smp_device"
 _REPLACING = frozenset({"data", "_has_compatible_shallow_copy_type"})
 """Functions that convert models: there are no values to replace, but another type or device."""
@@ -197,12 +188,6 @@ def said(tensor: Any) -> str:
 def changes_in_place(name: str) -> bool:
     """Whether a method of that name changes its tensor."""
     return name in _IN_PLACE or (name[-1:] == "_" and name[-2:] != "__")
-
-
-def _refuse_switch(tensor: Any, wanted: bool = True, **more: bool) -> None:
-    """In a step gradients can't be switched on and off here."""
-    if tensor.requires_grad != more.get("requires_grad", wanted):
-        refuse(tensor, "requires_grad can't be set here in a step")
 
 
 _refused: SMPStepError | None = None
@@ -319,14 +304,6 @@ def release(tensor: torch.Tensor, like: torch.Tensor | None = None) -> None:
         _forbid_gradient(tensor)
     torchs: Any = torch
     torchs.to_dlpack = torchs.utils.dlpack.to_dlpack = _to_dlpack
-
-
-def release_buffers(modules: Iterable[nn.Module]) -> bool:
-    """Gives up buffers that the script has put into modules of other ranks since; whether there are any."""
-    new = [each for module in modules for each in module._buffers.values() if each is not None and not is_absent(each)]
-    for each in new:
-        release(each)
-    return bool(new)
 
 
 def _to_dlpack(tensor: torch.Tensor) -> Any:

@@ -21,7 +21,6 @@ from .state import state
 
 FIRST_STEPS = 2
 """Of each step function, in which ranks look closely. Behind these it would cost time at each operation."""
-_MOST = 1 << 62
 
 
 @contextlib.contextmanager
@@ -75,7 +74,7 @@ def apart() -> Iterator[None]:
 
 def drawn() -> int:
     """A seed out of the current stream of random numbers."""
-    return int(torch.randint(_MOST, (), device="cpu"))
+    return int(torch.randint(1 << 62, (), device="cpu"))
 
 
 # ---- calls

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import enum
 import hashlib
+import itertools
 import random
 import types
 from typing import Any, Mapping
@@ -27,15 +28,11 @@ def guarded(kind: type[nn.Module], guard: Any) -> type[nn.Module]:
 
     def read(self: Any, name: str) -> Any:
         value = kind.__getattribute__(self, name)
-        if name in OF_TORCH:
-            return value
-        if name[:2] == "__":
-            if name == "__dict__":
-                guard.dictionary(self)
-            return value
-        if guard.quiet or name not in vars_of(self):
-            return value
-        return guard.read(self, name, value)
+        if name == "__dict__":
+            guard.dictionary(self)
+        elif name not in OF_TORCH and name[:2] != "__" and not guard.quiet and name in vars_of(self):
+            return guard.read(self, name, value)
+        return value
 
     def write(self: Any, name: str, value: Any) -> None:
         if guard.quiet or current() is None or (name in OF_TORCH and name != "training"):
@@ -49,15 +46,9 @@ def guarded(kind: type[nn.Module], guard: Any) -> type[nn.Module]:
             guard.forbid_delete(self, name)
         kind.__delattr__(self, name)
 
-    inside = {
-        "__getattribute__": read,
-        "__setattr__": write,
-        "__delattr__": delete,
-        "__module__": kind.__module__,
-        "__qualname__": kind.__qualname__,
-        "__doc__": kind.__doc__,
-    }
-    return type(kind.__name__, (kind,), inside)
+    names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
+    methods = {"__getattribute__": read, "__setattr__": write, "__delattr__": delete}
+    return type(kind.__name__, (kind,), {**names, **methods})
 
 
 _CONFIGURATIONS = frozenset({"PretrainedConfig", "PreTrainedConfig"})
@@ -97,13 +88,8 @@ def _write(value: Any, into: Any, deep: int, seen: set[int]) -> None:
     elif isinstance(value, (set, frozenset)):
         for each in sorted(digest(one) for one in value):
             into.update(each)
-    elif isinstance(value, Mapping):
-        seen = seen | {id(value)}
-        for key, one in value.items():
-            _write(key, into, deep - 1, seen)
-            _write(one, into, deep - 1, seen)
-    elif isinstance(value, (list, tuple, collections.deque)):
-        for one in value:
+    elif isinstance(value, (list, tuple, collections.deque, Mapping)):
+        for one in itertools.chain(*value.items()) if isinstance(value, Mapping) else value:
             _write(one, into, deep - 1, seen | {id(value)})
     elif isinstance(value, bytearray):
         into.update(bytes(value))

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import weakref
 from collections import Counter
-from typing import Any, Callable, Iterator, NamedTuple, cast
+from typing import Any, Callable, Iterator, MutableMapping, NamedTuple, cast
 
 import torch
 from torch import nn
@@ -59,9 +59,7 @@ class DelayedParameter(nn.Parameter):
     """A parameter that isn't in memory."""
 
     @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name, own = absent.named(func)
         if name == "__get__":
@@ -120,16 +118,14 @@ def delay_param_initialization(enabled: bool = True) -> Iterator[None]:
         yield
         return
     recorder, used = Recorder(), True
-    made: dict[int, weakref.ref[nn.Parameter]] = {}
+    made: weakref.WeakValueDictionary[int, nn.Parameter] = weakref.WeakValueDictionary()
     _active = recorder
     try:
-        with _noting(made), recorder:
+        with _noting(made), recorder.at_memory, recorder:
             yield
     finally:
         _active = None
-        alive = [reference() for reference in made.values()]
-        _delay_all(recorder, [each for each in alive if each is not None])
-        del alive
+        _delay_all(recorder, list(made.values()))
         absent.give_back()
 
 
@@ -137,7 +133,7 @@ delayed_parameter_initialization = delay_param_initialization
 
 
 @contextlib.contextmanager
-def _noting(made: dict[int, weakref.ref[nn.Parameter]]) -> Iterator[None]:
+def _noting(made: MutableMapping[int, nn.Parameter]) -> Iterator[None]:
     """Parameters that are made inside, copies of others too."""
     original = nn.Parameter.__new__
 
@@ -145,7 +141,7 @@ def _noting(made: dict[int, weakref.ref[nn.Parameter]]) -> Iterator[None]:
     def new(cls: type[nn.Parameter], *args: Any, **kwargs: Any) -> Any:
         parameter = original(cls, *args, **kwargs)
         if type(parameter) is nn.Parameter:
-            made[id(parameter)] = weakref.ref(parameter)
+            made[id(parameter)] = parameter
         return parameter
 
     nn.Parameter.__new__ = new  # type: ignore[method-assign,assignment]

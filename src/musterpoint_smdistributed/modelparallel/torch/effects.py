@@ -7,18 +7,19 @@ of autograd, and is changed so on the rank that has called. An object that both 
 from __future__ import annotations
 
 import collections
+import copyreg
 import enum
 import functools
+import itertools
 import operator
 import random
 import types
-from typing import Any, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence, cast
+from typing import Any, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import torch
 from torch import nn
 from torch.utils import _pytree
 
-from . import absent
 from .connection import once
 from .errors import SMPStepError
 
@@ -72,13 +73,6 @@ def is_array(value: Any) -> bool:
     return hasattr(value, "__array__") and hasattr(value, "tobytes")
 
 
-@functools.lru_cache(maxsize=1024)
-def _slots(kind: Any) -> tuple[str, ...]:
-    named = (each.__dict__.get("__slots__", ()) for each in kind.__mro__)
-    flat = (name for names in named for name in ((names,) if isinstance(names, str) else names))
-    return tuple(name for name in flat if name[:2] != "__")
-
-
 def content(value: Any) -> Content | None:
     """What is in an object now; None: nothing that can be changed, or it is a tensor or a module."""
     items: Any = None
@@ -100,7 +94,7 @@ def content(value: Any) -> Content | None:
         return Content(value.tobytes(), {})
     elif type(value).__module__.partition(".")[0] in _FOREIGN:
         return None
-    held, slots = getattr(value, "__dict__", None), _slots(cast(Any, type(value)))
+    held, slots = getattr(value, "__dict__", None), copyreg._slotnames(type(value))  # type: ignore[attr-defined]
     if items is None and not isinstance(held, dict) and not slots:
         return None
     attributes = dict(held) if isinstance(held, dict) else {}
@@ -378,15 +372,12 @@ class Copies(Look):
 
     def put_back(self) -> None:
         """Everything is as it was."""
-        dicts: list[tuple[Any, Any]] = [(held, was) for _, held, was in self._held]
-        for held, was in (*dicts, *self._hooks):
-            if not alike(was, held):
-                held.clear()
-                held.update(was)
-        for _, key, held, was in self._tables:
-            if not alike(was, held[key]):
-                held[key].clear()
-                held[key].update(was)
+        own = ((held, was) for _, held, was in self._held)
+        tables = ((held[key], was) for _, key, held, was in self._tables)  # when these are in their modules again
+        for now, was in itertools.chain(own, self._hooks, tables):
+            if not alike(was, now):
+                now.clear()
+                now.update(was)
         for value, _, inside in self._ways:
             if _other(value, inside) is not None:
                 fill(value, inside)
@@ -430,10 +421,3 @@ def _of_table(name: str, table: str, held: Mapping[str, Any], before: Mapping[st
         else:
             sent = value if value.grad_fn is not None else None
             yield Attribute(place, sent, True, persistent, tuple(value.shape), value.dtype)
-
-
-def buffer_elsewhere(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """A buffer whose values another rank has."""
-    made = torch.zeros((), dtype=dtype).expand(tuple(shape))
-    absent.release(made)
-    return made

@@ -15,44 +15,28 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.utils import _pytree
 
-from . import absent, log
+from . import absent, effects, log
 from .attributes import Record, digest, guarded, is_fixed
-from .effects import (
-    GONE,
-    VALUES,
-    Attribute,
-    Changed,
-    Look,
-    Place,
-    Step,
-    at,
-    buffer_elsewhere,
-    content,
-    elements,
-    fill,
-    in_graph,
-    plain,
-    poured,
-    vars_of,
-    ways_to,
-)
+from .effects import GONE, VALUES, Attribute, Changed, Look, Place, Step, content, in_graph, plain, poured, vars_of
 from .errors import SMPStepError
 from .packing import Names, Packed, pack, unpack
 from .scheduler import current
+
+if TYPE_CHECKING:
+    from .routing import Places
 
 LEARNING = 2
 """Steps of each step function in which attributes are watched all the time."""
 LARGEST = 1 << 16
 """Elements of tensors in an attribute that goes to other ranks behind each step."""
 _OURS = ("torch", "musterpoint_smdistributed", "smdistributed", "copy", "inspect")
-_SIMPLE = (type(None), bool, int, float, complex, str, bytes)
 
 Ask = Callable[[int, tuple[Any, ...], tuple[Any, ...], str], Any]
 """Runs a target with arguments on a rank of the pipeline, in the current step."""
@@ -78,24 +62,14 @@ class Said(NamedTuple):
 class Guard:
     """Guards the attributes of one model, on one rank.
 
-    ``owner``: the rank that runs each module. ``stateless``: whether a module has no parameters and buffers, and runs
-    wherever it is called. ``ranks``: the global ranks of the pipeline, in its order. ``microbatches``: of a step, that
-    may be under way at once.
+    ``ranks``: the global ranks of the pipeline, in its order. ``microbatches``: of a step, that may be under way at
+    once.
     """
 
-    def __init__(
-        self,
-        names: Names,
-        owner: Mapping[str, int],
-        stateless: Callable[[str], bool],
-        rank: int,
-        ranks: Sequence[int],
-        microbatches: int,
-    ) -> None:
-        self._names, self._owner, self._rank, self._ranks = names, dict(owner), rank, tuple(ranks)
-        self._microbatches = microbatches
-        self._stateless = stateless
-        modules = names.modules
+    def __init__(self, names: Names, places: Places, rank: int, ranks: Sequence[int], microbatches: int) -> None:
+        self._names, self._rank, self._ranks, self._microbatches = names, rank, tuple(ranks), microbatches
+        self._stateless, modules = places.is_anywhere, names.modules
+        self._owner = {name: places.runs(name) for name in modules}
         self._own = {name: each for name, each in modules.items() if self._owner[name] == rank}
         self.others = {name: each for name, each in modules.items() if self._owner[name] != rank}
         self.quiet = 0
@@ -131,9 +105,7 @@ class Guard:
     def install(self, gather: Gather) -> None:
         """Modules of other ranks are guarded from now on. What ranks have differently now isn't compared."""
         everyones = gather(Record(self._names.modules).digests)
-        for place in set().union(*everyones):
-            if len({each.get(place) for each in everyones}) > 1:
-                self._free.add(place)
+        self._free |= {place for place in set().union(*everyones) if len({each.get(place) for each in everyones}) > 1}
         for module in self.others.values():
             kind = type(module)
             try:
@@ -222,9 +194,8 @@ class Guard:
     def _note(self, microbatch: int, but: Collection[Place] = ()) -> None:
         """Notes which attributes forward passes have changed here, but for some."""
         assert self._record is not None
-        for place in self._record.changed():
-            if place not in but:
-                self._changed[place] = max(microbatch, self._changed.get(place, 0))
+        for place in set(self._record.changed()).difference(but):
+            self._changed[place] = max(microbatch, self._changed.get(place, 0))
 
     def _now(self) -> dict[str, tuple[int, int]]:
         """How often each tensor of this rank has been changed, and where it is."""
@@ -302,14 +273,13 @@ class Guard:
                 self.live.add(place)
             if rank == self._rank:
                 continue
-            module = self._names.modules[place.module]
+            held = vars(self._names.modules[place.module])
             self._unreadable.discard(place)
             if value is None:
                 self._unreadable.add(place)
             elif not value.data:
-                vars(module).pop(place.attribute, None)
+                held.pop(place.attribute, None)
             else:
-                held = vars(module)
                 new = unpack(value.data, value.tensors, self._names)
                 held[place.attribute] = poured(held.get(place.attribute), new)
 
@@ -317,18 +287,15 @@ class Guard:
         """A module that runs wherever it is called may keep something on one rank, or the same on all."""
         for place in sorted(set().union(*(each.stateless for each in said))):
             holders = [rank for rank, each in enumerate(said) if place in each.stateless or place in each.live]
-            if len(holders) == 1:
-                self._owner[place.module] = holders[0]
-                self._free.add(place)
-                self._unreadable.discard(place)
-                if holders[0] != self._rank:
-                    self._unreadable.add(place)
-                continue
-            raise SMPStepError(
-                f"attribute {place}: the module has neither parameters nor buffers, so it runs wherever it is called, "
-                f"which was on ranks {[self._ranks[each] for each in holders]}, and each has changed it for itself. "
-                "Keep it in a buffer (register_buffer), which gives the module one place"
-            )
+            if len(holders) > 1:
+                raise SMPStepError(
+                    f"attribute {place}: the module has neither parameters nor buffers, so it runs wherever it is "
+                    f"called, which was on ranks {[self._ranks[each] for each in holders]}, and each has changed it "
+                    "for itself. Keep it in a buffer (register_buffer), which gives the module one place"
+                )
+            self._owner[place.module] = holders[0]
+            self._free.add(place)
+            (set.discard if holders[0] == self._rank else set.add)(self._unreadable, place)
 
     def _compare(self, digests: Sequence[Mapping[Place, bytes]], sent: set[Place]) -> None:
         known = self._free | self.computed | self._unreadable | self.live | sent
@@ -367,13 +334,13 @@ class Guard:
         if key not in self._looked:
             reached = self._names.reached(names, others)
             kept = {name: each for name, each in self._names.modules.items() if name in reached and _keeps(each)}
-            self._looked[key] = kept, ways_to(kept)
+            self._looked[key] = kept, effects.ways_to(kept)
         modules, ways = self._looked[key]
         return Look(modules, given, ways)
 
     def all_of_it(self, given: Sequence[Any] = ()) -> Look:
         """All modules as they are."""
-        return Look(self._names.modules, given, ways_to(self._names.modules))
+        return Look(self._names.modules, given, effects.ways_to(self._names.modules))
 
     def effects(self, look: Look) -> list[Changed | Attribute]:
         """What the call has changed, for the caller to hear of."""
@@ -384,7 +351,8 @@ class Guard:
             if not isinstance(place, Place):
                 continue
             module = place.module
-            follows = any(in_graph(value) for value in _values_of(each))
+            inside = [(None, each.value)] if isinstance(each, Attribute) else effects.elements(each.inside)
+            follows = any(in_graph(value) for _, value in inside)
             if follows and not self.one_by_one and self._microbatches > 1:
                 self._refuse(place, f"it has a gradient, {_LATE}")
             if module in self._own:
@@ -497,7 +465,8 @@ class Guard:
         elif place.module in self._own:
             module._buffers[place.attribute] = new.value
         else:
-            module._buffers[place.attribute] = buffer_elsewhere(new.shape, new.dtype)
+            made = module._buffers[place.attribute] = torch.zeros((), dtype=new.dtype).expand(new.shape)
+            absent.release(made)
             if new.value is not None and task is not None:
                 task.fresh[place] = new.value
         (set.discard if new.buffer else set.add)(module._non_persistent_buffers_set, place.attribute)
@@ -505,7 +474,7 @@ class Guard:
 
     def held(self, place: Place, way: Sequence[Step]) -> Any:
         """The object that is there, in the attribute or in what is in it."""
-        return at(vars_of(self._names.modules[place.module])[place.attribute], way)
+        return effects.at(vars_of(self._names.modules[place.module])[place.attribute], way)
 
     # ---- attributes of modules elsewhere
 
@@ -519,30 +488,23 @@ class Guard:
             return value
         if place in task.fresh:
             return task.fresh[place]
-        if place not in self.live and place not in self._unreadable and not self._learning:
-            return value
-        if callable(value) or isinstance(value, nn.Module) or place in self._free or place.module not in self.others:
-            return value
-        owner = self._owner[place.module]
-        if owner == self._rank:
+        is_sure = place not in self.live and place not in self._unreadable and not self._learning
+        owner, is_copy = self._owner[place.module], place.module in self.others
+        if is_sure or callable(value) or place in self._free or not is_copy or owner == self._rank:
             return value
         same, found = self.ask(owner, ("attribute", place.module, name, digest(value)), (), f"attribute {place}")
         if not same:
             value = found
-            self._keep(module, place, value)
+            if not (isinstance(value, torch.Tensor) and value.requires_grad):
+                vars(module)[name] = value
+                self._told.add(place)
+                self._changed.setdefault(place, 0)
+                self.absorb()
         if isinstance(value, torch.Tensor):
             self.received(value, value)
         elif not is_fixed(value) and task.caller is not None and self._reaches(place):
             task.fresh[place] = value
         return value
-
-    def _keep(self, module: nn.Module, place: Place, value: Any) -> None:
-        if isinstance(value, torch.Tensor) and value.requires_grad:
-            return
-        vars(module)[place.attribute] = value
-        self._told.add(place)
-        self._changed.setdefault(place, 0)
-        self.absorb()
 
     def write(self, module: nn.Module, name: str, value: Any) -> bool:
         """Somebody sets an attribute; whether the copy here is to be set as well."""
@@ -568,7 +530,7 @@ class Guard:
         if task is not None:
             task.fresh.pop(place, None)
         known = held.get(name, GONE)
-        if isinstance(value, _SIMPLE) and type(known) is type(value) and known == value and place not in self.live:
+        if isinstance(value, VALUES) and type(known) is type(value) and known == value and place not in self.live:
             if not self._learning:
                 return True
         elif not self.one_by_one and self._microbatches > 1:
@@ -663,13 +625,7 @@ def _fill(new: Changed, what: str) -> None:
             f"{what}, which is on another rank of the pipeline, has changed {new.place}, which is another object here. "
             "Return what it makes, and hand it on as an argument"
         )
-    fill(new.owner, new.inside)
-
-
-def _values_of(effect: Changed | Attribute) -> Iterable[Any]:
-    if isinstance(effect, Attribute):
-        return (effect.value,)
-    return (each for _, each in elements(effect.inside))
+    effects.fill(new.owner, new.inside)
 
 
 def _caller() -> int:

@@ -103,8 +103,7 @@ def _joined(shards: Sequence[Shard], piece: Piece, shape: torch.Size) -> Values:
         if any(part is None for part in parts):
             joined[name] = value.clone() if isinstance(value, torch.Tensor) else value
         else:
-            tensors = [part for part in parts if part is not None]
-            joint = tensors[0].clone() if len(tensors) == 1 else torch.cat(tensors)
+            joint = torch.cat([part for part in parts if part is not None])
             joined[name] = joint.view(shape) if is_whole else joint
     return joined
 
@@ -129,7 +128,7 @@ class Piece(NamedTuple):
 
 
 def divide(
-    sizes: Sequence[int], owners: int, whole: Collection[int] = (), loads: Sequence[int] | None = None, first: int = 0
+    sizes: Sequence[int], owners: int, whole: Collection[int] = (), loads: Sequence[int] | None = None
 ) -> list[list[Piece]]:
     """The pieces of each owner, so that all have about the same number of elements.
 
@@ -138,7 +137,6 @@ def divide(
         whole: places in ``sizes`` of those that must not be cut: each goes to whoever has least then, the largest
             first. The others are cut where an owner has its share.
         loads: what the owners have already.
-        first: the index of the first parameter.
     """
     held = list(loads or [0] * owners)
     share = -(-(sum(held) + sum(sizes)) // owners)
@@ -146,7 +144,7 @@ def divide(
     for place in sorted(whole, key=lambda place: -sizes[place]):
         owner = held.index(min(held))
         held[owner] += sizes[place]
-        found[owner].append(Piece(first + place, 0, sizes[place]))
+        found[owner].append(Piece(place, 0, sizes[place]))
     owner = 0
     for place, size in enumerate(sizes):
         start = 0
@@ -157,7 +155,7 @@ def divide(
                 owner += 1
                 continue
             held[owner] += stop - start
-            found[owner].append(Piece(first + place, start, stop))
+            found[owner].append(Piece(place, start, stop))
             start = stop
     return [sorted(pieces) for pieces in found]
 
@@ -238,10 +236,9 @@ class Leaves:
 
     def _leaf(self, piece: Piece, parameter: nn.Parameter) -> Leaf:
         values = _elements(parameter.data, piece)
-        half = parameter.dtype in (torch.float16, torch.bfloat16)
-        if self.copies and half:
-            return Leaf(piece, parameter, nn.Parameter(values.float()))
-        if values.shape == parameter.shape:
+        if self.copies and parameter.dtype in (torch.float16, torch.bfloat16):
+            values = values.float()
+        elif values.shape == parameter.shape:
             return Leaf(piece, parameter, parameter)
         return Leaf(piece, parameter, nn.Parameter(values))
 
@@ -320,8 +317,7 @@ class Leaves:
         for (dtype, device), by_owner in kinds.items():
             most = BUCKET_BYTES if device.type == "cuda" else CPU_BUCKET_BYTES
             room = max(most // (self._owners * dtype.itemsize), 1)
-            longest = max(sum(each.numel() for each in tensors) for tensors in by_owner)
-            length = min(room, longest)
+            length = min(room, max(sum(each.numel() for each in tensors) for tensors in by_owner))
             for parts in itertools.zip_longest(*(_parts(tensors, length) for tensors in by_owner), fillvalue=()):
                 own = torch.zeros(length, dtype=dtype, device=device)
                 _copy(parts[self._rank], own, out=True)

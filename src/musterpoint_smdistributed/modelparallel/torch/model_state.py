@@ -80,17 +80,13 @@ def whole_values(module: nn.Module, values: OrderedDict[str, Any]) -> OrderedDic
     return values
 
 
-_STATE_HOOKS = (
-    "_state_dict_pre_hooks",
-    "_state_dict_hooks",
-    "_load_state_dict_pre_hooks",
-    "_load_state_dict_post_hooks",
-)
+_OF_SAVING = ("_state_dict_pre_hooks", "_state_dict_hooks")
+_OF_LOADING = ("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
 
 
 def has_hooks(module: nn.Module) -> bool:
     """Tells whether a module has hooks of state dicts."""
-    return any(tables_of_hooks(module.modules(), _STATE_HOOKS))
+    return any(tables_of_hooks(module.modules(), _OF_SAVING + _OF_LOADING))
 
 
 def as_hooks_see_it(
@@ -102,7 +98,7 @@ def as_hooks_see_it(
     """
     if not has_hooks(module):
         return whole()
-    tables = [(each, dict(each)) for each in tables_of_hooks(module.modules(), _STATE_HOOKS[:2])]
+    tables = [(each, dict(each)) for each in tables_of_hooks(module.modules(), _OF_SAVING)]
     for table, _ in tables:
         table.clear()
     try:
@@ -162,12 +158,9 @@ def without_mark(values: Any) -> Any:
 
 def with_tied(module: nn.Module, values: Mapping[str, Any]) -> Mapping[str, Any]:
     """The same with every name of a parameter that has several, of which a file may have one (safetensors)."""
-    names: dict[int, list[str]] = {}
-    for name, each in module.named_parameters(remove_duplicate=False):
-        names.setdefault(id(each), []).append(name)
-    lacking = {name: own for own in names.values() for name in own if name not in values}
-    found = {name: next((other for other in own if other in values), None) for name, own in lacking.items()}
-    return {**values, **{name: values[other] for name, other in found.items() if other is not None}}
+    named = list(module.named_parameters(remove_duplicate=False))
+    given = {id(each): values[name] for name, each in reversed(named) if name in values}
+    return {**values, **{name: given[id(each)] for name, each in named if name not in values and id(each) in given}}
 
 
 def load_local(
@@ -221,10 +214,8 @@ def share(named: Iterable[tuple[str, torch.Tensor]], keeps: Keeps, device: torch
 
 def share_buffers(buffers: Iterable[torch.Tensor]) -> None:
     """The replicas continue with the same buffers, those of the first."""
-    replicas = state.group("dp")
-    if state.cfg.ddp:
-        for buffer in buffers:
-            _broadcast(buffer, [replicas])
+    for buffer in buffers if state.cfg.ddp else ():
+        _broadcast(buffer, [state.group("dp")])
 
 
 def agree(module: nn.Module) -> None:

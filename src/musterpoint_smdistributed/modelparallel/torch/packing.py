@@ -53,10 +53,14 @@ class Names:
             self._of.setdefault(id(buffer), ("buffer", name))
 
     def look(self, others: Iterable[nn.Module]) -> bool:
-        """Finds buffers that the script has made since; whether there are any. ``others``: modules of other ranks."""
-        before, released = self.buffers.keys(), absent.release_buffers(others)
+        """Finds buffers that the script has made since; whether there are any. ``others``: modules of other ranks,
+        which give up theirs."""
+        before, held = self.buffers.keys(), (each for module in others for each in module._buffers.values())
+        new = [each for each in held if each is not None and not absent.is_absent(each)]
+        for each in new:
+            absent.release(each)
         self.find_buffers()
-        return released or self.buffers.keys() != before
+        return bool(new) or self.buffers.keys() != before
 
     def of(self, value: object) -> tuple[str, str] | None:
         known = self._of.get(id(value))

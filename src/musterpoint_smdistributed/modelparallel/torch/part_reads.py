@@ -98,9 +98,7 @@ class _Refusing(TorchFunctionMode):
         _inside.looks -= 1
         super().__exit__(*error)  # type: ignore[no-untyped-call]
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if not _inside.depth and _called(func) not in _ABOUT:
             for each in map(_unwrapped, _pytree.tree_leaves((args, kwargs))):

@@ -120,16 +120,10 @@ def _names(root: nn.Module) -> list[str]:
 
 def _spread(root: nn.Module, owner: Mapping[str, int]) -> dict[str, int]:
     """Owners of all modules: what is inside belongs with what it is in; what holds several, where the first is."""
-    spread: dict[str, int] = {}
-    for name in _names(root):
-        above = name.rpartition(".")[0]
-        if name in owner:
-            spread[name] = owner[name]
-        elif not name:
-            spread[name] = 0
-        else:
-            inside = (index for each, index in owner.items() if each.startswith(f"{name}."))
-            spread[name] = next(inside, spread[above])
+    spread = {"": owner.get("", 0)}
+    for name in _names(root)[1:]:
+        inside = (index for each, index in owner.items() if each.startswith(f"{name}."))
+        spread[name] = owner[name] if name in owner else next(inside, spread[name.rpartition(".")[0]])
     return spread
 
 
@@ -192,8 +186,9 @@ def _save(owner: Mapping[str, int], cfg: Config) -> None:
 def table(root: nn.Module, decided: Partition, parts: int) -> str:
     """Who owns what, a line for each partition."""
     sizes = [0] * parts
+    for name, parameter in root.named_parameters():
+        sizes[decided.owner[name.rpartition(".")[0]]] += parameter.numel()
     outermost: list[list[str]] = [[] for _ in range(parts)]
-    counted: set[int] = set()
     within: dict[str, set[int]] = {name: set() for name in decided.owner}
     for name, index in decided.owner.items():
         within[name].add(index)
@@ -201,14 +196,9 @@ def table(root: nn.Module, decided: Partition, parts: int) -> str:
             name = name.rpartition(".")[0]
             within[name].add(index)
     for name, module in _modules(root):
-        index = decided.owner[name]
-        for parameter in module.parameters(recurse=False):
-            if id(parameter) not in counted:
-                counted.add(id(parameter))
-                sizes[index] += parameter.numel()
         outer = name and len(within[name]) == 1 and len(within[name.rpartition(".")[0]]) > 1
         if outer and balance.has_state(module):
-            outermost[index].append(name)
+            outermost[decided.owner[name]].append(name)
     if not any(outermost):
         outermost[0] = ["the whole model"]
     total = max(sum(sizes), 1)

@@ -143,31 +143,32 @@ def install() -> None:
     @functools.wraps(original)
     def run(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
         compiles = torch._guards.TracingContext.try_get() is not None  # torch.compile's own pass, of no real tensors
-        if current() is None or compiles:
+        task = current()
+        if task is None or compiles:
             with _around[-1] if _around else contextlib.nullcontext():
                 return original(t_outputs, *args, **kwargs)
         # grad_tensors, retain_graph, create_graph, inputs
-        inputs = kwargs.get("inputs", args[3] if len(args) > 3 else ())
-        for each in inputs or ():
+        inputs = kwargs.get("inputs", args[3] if len(args) > 3 else ()) or ()
+        for each in inputs:
             if absent.is_absent(each) and not absent.is_moving():
                 absent.no_gradient(each)
-        before, within_it, task = some(), number(), current()
+        before, within_it = some(), number()
         _local.some = before or bool(inputs)
         _local.number = within_it or secrets.randbits(62)
-        asks = task is not None and any(isinstance(each, torch.nn.Parameter) for each in inputs or ())
-        if asks and task is not None:
+        asks = any(isinstance(each, nn.Parameter) for each in inputs)
+        if asks:
             _asking.append(task.microbatch)
         try:
             return original(t_outputs, *args, **kwargs)
         except RuntimeError as error:
-            if not is_second(error) or task is None or not task.passed:
+            if not is_second(error) or not task.passed:
                 raise
             raise SMPStepError(second_time(", ".join(dict.fromkeys(task.passed)))) from error
         finally:
-            if task is not None and not kwargs.get("retain_graph", args[1] if len(args) > 1 else False):
+            if not kwargs.get("retain_graph", args[1] if len(args) > 1 else False):
                 task.since = max(task.since, sequence())
             _local.some, _local.number = before, within_it
-            if asks and task is not None:
+            if asks:
                 _asking.remove(task.microbatch)
 
     vars(run)["of_one_rank"] = original
@@ -242,5 +243,4 @@ def refuse_transforms(what: str, advice: str, vmap: bool = True) -> None:
 
 def keeps_graph() -> bool:
     """Whether the pass that runs leaves the graph for another one (``retain_graph``)."""
-    keeps: bool = torch._C._autograd._get_current_graph_task_keep_graph()
-    return keeps
+    return bool(torch._C._autograd._get_current_graph_task_keep_graph())

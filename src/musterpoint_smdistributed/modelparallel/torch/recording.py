@@ -121,8 +121,7 @@ class Contents:
 
     def storage(self) -> torch.UntypedStorage | None:
         """None where nothing has it any more."""
-        found: torch.UntypedStorage | None = torch.UntypedStorage._new_with_weak_ptr(self._reference.cdata)
-        return found
+        return torch.UntypedStorage._new_with_weak_ptr(self._reference.cdata)
 
     def restore(self) -> None:
         """Has it in memory."""
@@ -155,17 +154,10 @@ class Recorder(TorchDispatchMode):
         self._resident: OrderedDict[int, Contents] = OrderedDict()
         self._resident_bytes = 0
         self._numbers = itertools.count()
-        self._at_memory = _AtMemory(self)
+        self.at_memory = _AtMemory(self)
+        """Is to be entered before it."""
         self._many = 1000
         self._emptied_bytes = 0
-
-    def __enter__(self) -> Any:
-        self._at_memory.__enter__()  # type: ignore[no-untyped-call]
-        return super().__enter__()  # type: ignore[no-untyped-call]
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
-        self._at_memory.__exit__(*error)  # type: ignore[no-untyped-call]
 
     def view(self, tensor: torch.Tensor) -> View | None:
         """How to get a tensor's values again; None: it stays."""
@@ -182,9 +174,7 @@ class Recorder(TorchDispatchMode):
         for each in self._known.values():
             each.restore()
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         tensors = [each for each in _pytree.tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
         written = _written(func, args, kwargs)
@@ -299,9 +289,7 @@ class _AtMemory(TorchFunctionMode):
         super().__init__()
         self._recorder = recorder
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         if name in _AT_MEMORY or name == "__deepcopy__":
             for each in args:
@@ -398,10 +386,9 @@ def _run(
             return each.on(changed if changed is not None and each.value is operation.before else storages[each.value])
         return torch.Generator().set_state(each.state) if isinstance(each, _Generator) else each
 
-    def is_leaf(each: Any) -> bool:
-        return isinstance(each, (View, _Generator))
-
-    args, kwargs = _pytree.tree_map(tensor, (operation.args, operation.kwargs), is_leaf=is_leaf)
+    args, kwargs = _pytree.tree_map(
+        tensor, (operation.args, operation.kwargs), is_leaf=lambda each: isinstance(each, (View, _Generator))
+    )
     if operation.generator is not None:
         torch.set_rng_state(operation.generator)
     results = _pytree.tree_leaves(operation.function(*args, **kwargs))

@@ -8,12 +8,13 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from typing import Any, Callable, Iterable, Mapping, NamedTuple
+from typing import Any, Callable, Iterable, Mapping
 
 import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from .effects import alike
 from .errors import SMPStepError
 
 # They are computed on the module's rank. Hooks run on the rank that calls it, which has no parameters to compute them
@@ -54,14 +55,8 @@ class ComputedWeights:
 Tensors = dict[str, "torch.Tensor | None"]
 """By their names in the module that is called."""
 _values = operator.methodcaller("values")
-
-
-class _Slot(NamedTuple):
-    """Where a tensor is kept: its name in the module that is called, and a dict of torch's with its key there."""
-
-    name: str
-    held: dict[str, Any]
-    key: str
+_Slot = tuple[str, dict[str, Any], str]
+"""Where a tensor is kept: its name in the module that is called, and a dict of torch's with its key there."""
 
 
 class Slots:
@@ -97,8 +92,7 @@ class Slots:
         held = self._dicts[name]
         if name not in self._before:
             self._before[name] = _tensors([self._copies[id(each)] for each in held])
-        now, before = _tensors(held), self._before[name]
-        if len(now) == len(before) and all(map(operator.is_, now, before)):
+        if alike(_tensors(held), self._before[name]):
             return {}
         return {
             name: held.get(key)
@@ -110,13 +104,13 @@ class Slots:
         if name in self._slots:
             return
         slots = [
-            _Slot(f"{path}.{key}" if path else key, held, key)
+            (f"{path}.{key}" if path else key, held, key)
             for path, module in self._modules[name].named_modules()
             for held in ((module._parameters,) if self._is_own(module) else (module._parameters, module._buffers))
             for key in held
         ]
         self._slots[name] = slots
-        self._dicts[name] = list({id(slot.held): slot.held for slot in slots}.values())
+        self._dicts[name] = list({id(held): held for _, held, _ in slots}.values())
 
 
 def _tensors(held: Iterable[dict[str, Any]]) -> list[Any]:

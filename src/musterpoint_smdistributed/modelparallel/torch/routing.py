@@ -13,7 +13,7 @@ import itertools
 import logging
 import os
 import sys
-from typing import Any, Callable, Iterable, Iterator, Mapping, Protocol, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -33,6 +33,9 @@ from .replaced import ComputedWeights, Slots, Tensors, refuse_cache
 from .scheduler import current
 from .stages import Chain, ChainKey, Untraceable, chain, signature
 from .verification import differs, untouched
+
+if TYPE_CHECKING:
+    from .server import Server
 
 VERIFY = "SMP_VERIFY"
 """The variable that has chains used without comparing them with the model first, where it is 0."""
@@ -63,6 +66,10 @@ class Places:
         """The rank that has everything of the module, or ANYWHERE or SEVERAL."""
         return self._places[name]
 
+    def is_anywhere(self, name: str) -> bool:
+        """Whether the module has no parameters and buffers, and runs wherever it is called."""
+        return self._places[name] == ANYWHERE
+
     def runs(self, name: str) -> int:
         """The rank that runs the module's forward function, or has it if any may: attributes count there."""
         place = self._places[name]
@@ -73,33 +80,19 @@ class Places:
         return self.owner[name.rpartition(".")[0]]
 
 
-class Calls(Protocol):
-    """What calls other ranks: the server. ``device``: this rank's GPU."""
-
-    @property
-    def device(self) -> torch.device | None: ...
-
-    def call(self, links: Sequence[Link], args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> Any: ...
-
-    def pause(self) -> None: ...
-
-
 class ModuleRouting:
     """The routes of one model on one rank, and what a step needs of it."""
 
-    def __init__(
-        self, model: nn.Module, places: Places, rank: int, ranks: Sequence[int] = (), microbatches: int = 1
-    ) -> None:
+    def __init__(self, model: nn.Module, places: Places, rank: int, ranks: Sequence[int], microbatches: int) -> None:
         self.model = model
         self.names = Names(model)
         self._ranks = tuple(ranks)
-        runs = {name: places.runs(name) for name in self.names.modules}
-        self.guard = Guard(self.names, runs, lambda name: places.of(name) == ANYWHERE, rank, self._ranks, microbatches)
+        self.guard = Guard(self.names, places, rank, self._ranks, microbatches)
         self._places, self._rank = places, rank
         own = {name: each for name, each in self.names.parameters.items() if places.of_parameter(name) == rank}
         self._hooks = ParameterHooks(own)
         self._slots = Slots(self.names.modules, self._is_own)
-        self._server: Calls | None = None
+        self._server: Server | None = None
         self._native: dict[str, Callable[..., Any]] = {}
         self._approved: dict[ChainKey, str] = {}
         self._chains: dict[ChainKey, Chain] = {}
@@ -108,7 +101,7 @@ class ModuleRouting:
         self._all_here = self._exploring = False
         self._flags: bytes | None = None
 
-    def install(self, server: Calls) -> None:
+    def install(self, server: Server) -> None:
         """From now on calls of modules go where these are."""
         self._server = server
         for name, module in self.names.modules.items():
@@ -119,8 +112,7 @@ class ModuleRouting:
             self.guard.compute(Place(name, each) for each in weights.names)
             if here or type(module).forward is nn.Module.forward:
                 continue
-            route = self._spanning if place == SEVERAL else self._elsewhere
-            module.forward = _uncompiled(functools.wraps(native)(functools.partial(route, name)))
+            module.forward = _uncompiled(functools.wraps(native)(functools.partial(self._route, name)))
             module._compiled_call_impl = None
         for name, module in self.model.named_modules(remove_duplicate=False):  # one that has several names
             known = self.names.of(module)
@@ -130,31 +122,27 @@ class ModuleRouting:
         self.guard.ask = self._ask
         passes.install()
 
-    def _elsewhere(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """A call of a module that another rank has."""
+    def _route(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """A call of a module that another rank has, or whose parts are on several ranks."""
+        spans, native = self._places.of(name) == SEVERAL, self._native[name]
         if self._all_here:
-            return self._native[name](*args, **kwargs)
+            return self._explore(name, args, kwargs) if spans and self._exploring else native(*args, **kwargs)
         tensors = self._replaced(name)
         if self._module_hooks.in_call(name, args, kwargs):
-            return self._native[name](*args, **kwargs)
-        return self._call(name, self._places.of(name), args, kwargs, tensors)
-
-    def _spanning(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """A call of a module whose parts are on several ranks."""
-        if self._all_here:
-            return self._explore(name, args, kwargs) if self._exploring else self._native[name](*args, **kwargs)
-        tensors = self._replaced(name)
-        if self._module_hooks.in_call(name, args, kwargs):
-            return self._native[name](*args, **kwargs)
-        called = signature(args, kwargs) if self._approved and not self.guard.live and not tensors else None
+            return native(*args, **kwargs)
+        can_chain = spans and self._approved and not self.guard.live and not tensors
+        called = signature(args, kwargs) if can_chain else None
         if called is not None:
             key = self._key(name, *called)
             if key in self._approved and self._chain(key).holds():
                 return self._along(key, self._chain(key), called[1])
-        owner = self._places.owner[name]
-        if owner == self._rank or not name:
-            return self._native[name](*args, **kwargs)
-        return self._call(name, owner, args, kwargs, tensors)
+        rank = self._places.runs(name)
+        if rank == self._rank or (spans and not name):
+            return native(*args, **kwargs)
+        server, what = self._in_step(name), f"module {name}"
+        if tensors:
+            return server.call([Link(rank, ("with", name))], (tensors, args, kwargs), {}, what)
+        return server.call([Link(rank, ("module", name))], args, kwargs, what)
 
     def _replaced(self, name: str) -> Tensors:
         """What a call has been given in the place of parameters; tasks that come between would have it as well."""
@@ -289,11 +277,8 @@ class ModuleRouting:
             try:
                 route = self._chain(key)
                 with _training(container, key.training):
-                    wrong = (
-                        None
-                        if os.environ.get(VERIFY) == "0"
-                        else differs(container, self._native[name], route, args, kwargs)
-                    )
+                    verifies = os.environ.get(VERIFY) != "0"
+                    wrong = differs(container, self._native[name], route, args, kwargs) if verifies else None
             except Untraceable as error:
                 wrong = str(error)
             except (torch.OutOfMemoryError, MemoryError):
@@ -311,12 +296,6 @@ class ModuleRouting:
     def _refused(self, name: str, why: str) -> None:
         text = "%s runs module by module over the ranks, and not as a chain of stages: %s"
         log.get_logger().log(logging.DEBUG if name else logging.INFO, text, name or "the model", why)
-
-    def _call(self, name: str, rank: int, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Tensors) -> Any:
-        server, what = self._in_step(name), f"module {name}"
-        if tensors:
-            return server.call([Link(rank, ("with", name))], (tensors, args, kwargs), {}, what)
-        return server.call([Link(rank, ("module", name))], args, kwargs, what)
 
     def place_of(self, module: nn.Module) -> int | None:
         """The rank that has a module, SEVERAL, or None where it may be anywhere or isn't the model's."""
@@ -376,7 +355,7 @@ class ModuleRouting:
         finally:
             before.resume(server.device)
 
-    def _in_step(self, name: str) -> Calls:
+    def _in_step(self, name: str) -> Server:
         if self._server is None or current() is None:
             raise SMPStepError(
                 f"{name or 'the model'} is on another rank of the pipeline: call the model inside of an @smp.step "

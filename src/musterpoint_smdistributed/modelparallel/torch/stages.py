@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import operator
 import random
 import threading
 from typing import Any, Callable, Iterator, NamedTuple, Sequence
@@ -29,6 +30,12 @@ Values = dict[str, Any]
 """What is known so far, by the names of the graph's nodes."""
 Pause = Callable[[], None]
 """Lets something else run, if that is urgent."""
+Place = Callable[[str], "int | None"]
+"""The rank that has a module, a parameter or a buffer; None where any does. Names are the whole model's."""
+IsLeaf = Callable[[str], bool]
+"""Whether a module is called as a whole."""
+Native = Callable[[str], Callable[..., Any]]
+"""A module's own forward function."""
 
 
 class ChainKey(NamedTuple):
@@ -72,10 +79,8 @@ class Stage:
             """An argument of a node; containers as the model made them, and not fx's own that can't be changed."""
             if isinstance(argument, fx.Node):
                 return known[argument.name]
-            if isinstance(argument, list):
-                return [value(each) for each in argument]
-            if isinstance(argument, tuple):
-                return tuple(value(each) for each in argument)
+            if isinstance(argument, (list, tuple)):
+                return (list if isinstance(argument, list) else tuple)(map(value, argument))
             if isinstance(argument, dict):
                 return {key: value(each) for key, each in argument.items()}
             if isinstance(argument, slice):
@@ -97,11 +102,11 @@ class Stage:
 class Chain:
     """The stages of a container for one kind of call."""
 
-    def __init__(self, container: nn.Module, traced: Traced, place: Callable[[str], int | None]) -> None:
-        self._guards = traced.guards
-        self._inputs = [node.name for node in traced.graph.nodes if node.op == "placeholder"]
-        self.stages = _cut(container, traced.graph, place)
-        text = "\n".join(node.format_node() or "" for node in traced.graph.nodes)
+    def __init__(self, container: nn.Module, graph: fx.Graph, guards: list[Guard], place: Place) -> None:
+        self._guards = guards
+        self._inputs = [node.name for node in graph.nodes if node.op == "placeholder"]
+        self.stages = _cut(container, graph, place)
+        text = "\n".join(node.format_node() or "" for node in graph.nodes)
         self.digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         """Ranks that traced the same have the same."""
 
@@ -114,34 +119,23 @@ class Chain:
         return dict(zip(self._inputs, tensors))
 
 
-def chain(
-    container: nn.Module,
-    key: ChainKey,
-    place: Callable[[str], int | None],
-    is_leaf: Callable[[str], bool],
-    native: Callable[[str], Callable[..., Any]],
-) -> Chain:
+def chain(container: nn.Module, key: ChainKey, place: Place, is_leaf: IsLeaf, native: Native) -> Chain:
     """The chain of a container. A container in it that can't be traced is called as a whole, on the rank that has it.
-
-    ``place``: the rank that has a module, a parameter or a buffer; None where any does. Names are the whole model's.
-    ``is_leaf``, ``native``: as for :func:`.trace`. Raises Untraceable: the container itself can't be traced.
-    """
+    Raises Untraceable: the container itself can't be traced."""
     refused: set[str] = set()
     while True:
         try:
-            traced = trace(
-                container, key.name, key.arguments, key.tensors, lambda name: name in refused or is_leaf(name), native
-            )
+            graph, guards = trace(container, key, lambda name: name in refused or is_leaf(name), native)
             break
         except Untraceable as error:
             if error.module == key.name or error.module in refused:
                 raise
             refused.add(error.module)
     prefix = f"{key.name}." if key.name else ""
-    return Chain(container, traced, lambda name: place(prefix + name))
+    return Chain(container, graph, guards, lambda name: place(prefix + name))
 
 
-def _cut(container: nn.Module, graph: fx.Graph, place: Callable[[str], int | None]) -> list[Stage]:
+def _cut(container: nn.Module, graph: fx.Graph, place: Place) -> list[Stage]:
     """A new stage begins where a node needs another rank than the one before; nodes that don't care stay."""
     stages: list[Stage] = []
     waiting: list[fx.Node] = []
@@ -159,13 +153,9 @@ def _cut(container: nn.Module, graph: fx.Graph, place: Callable[[str], int | Non
     if not stages:
         raise Untraceable("", "nothing in it is on any rank")
     result = next(node for node in graph.nodes if node.op == "output")
-    needed: set[str] = set()
-    for index in range(len(stages) - 1, -1, -1):
-        stage = stages[index]
-        stage.is_last = index == len(stages) - 1
-        if stage.is_last:
-            stage.returns = result.args[0]
-            needed = {node.name for node in result.all_input_nodes}
+    stages[-1].is_last, stages[-1].returns = True, result.args[0]
+    needed = {node.name for node in result.all_input_nodes}
+    for stage in reversed(stages):
         stage.passes_on = sorted(needed)
         needed |= {used.name for node in stage.nodes for used in node.all_input_nodes}
         needed -= {node.name for node in stage.nodes}
@@ -181,10 +171,7 @@ def _run(container: nn.Module, node: fx.Node, args: Any, kwargs: Any) -> Any:
         return node.target(*args, **kwargs)
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
-    value: Any = container
-    for part in str(node.target).split("."):
-        value = getattr(value, part)
-    return value
+    return operator.attrgetter(str(node.target))(container)
 
 
 def _module(container: nn.Module, path: str) -> Any:
@@ -227,35 +214,15 @@ class Guard(NamedTuple):
         return all(held.get(name) == value for name, value in self.attributes.items())
 
 
-class Traced(NamedTuple):
-    """A container's graph.
+def trace(container: nn.Module, key: ChainKey, is_leaf: IsLeaf, native: Native) -> tuple[fx.Graph, list[Guard]]:
+    """The graph of a container, and what must be as it was.
 
-    graph: call_module nodes name modules below the container; placeholders are ``input_0``, ``input_1``, … for the
-        tensors of the arguments.
-    guards: what must be as it was.
+    In the graph call_module nodes name modules below the container; placeholders are ``input_0``, ``input_1``, … for
+    the tensors of the arguments.
     """
-
-    graph: fx.Graph
-    guards: list[Guard]
-
-
-def trace(
-    container: nn.Module,
-    name: str,
-    arguments: bytes,
-    count: int,
-    is_leaf: Callable[[str], bool],
-    native: Callable[[str], Callable[..., Any]],
-) -> Traced:
-    """The graph of a container.
-
-    ``name``: its qualified name, so that ``is_leaf`` (whether a module is called as a whole) and ``native`` (its own
-    forward function) get names in the whole model. ``arguments``: of a call, packed; with ``count`` tensors.
-    """
-    tracer = _Tracer(name, arguments, count, is_leaf, native)
+    name, tracer = key.name, _Tracer(key, is_leaf, native)
     noise = torch.get_rng_state(), random.getstate()
-    inner = dict(container.named_modules(prefix=name))
-    attributes = Copies(inner)
+    attributes = Copies(dict(container.named_modules(prefix=name)))
     try:
         with _refusing():
             graph = tracer.trace(container)
@@ -276,34 +243,27 @@ def trace(
         Guard(module, {key: value for key, value in before.items() if _is_plain(value)})
         for module, before in tracer.opened
     ]
-    return Traced(graph, guards)
+    return graph, guards
 
 
 class _Tracer(fx.Tracer):
     proxy_buffer_attributes = True
 
-    def __init__(
-        self,
-        name: str,
-        arguments: bytes,
-        count: int,
-        is_leaf: Callable[[str], bool],
-        native: Callable[[str], Callable[..., Any]],
-    ) -> None:
+    def __init__(self, key: ChainKey, is_leaf: IsLeaf, native: Native) -> None:
         super().__init__()
-        self._name, self._arguments, self._count = name, arguments, count
-        self._is_leaf, self._native = is_leaf, native
+        self._key, self._is_leaf, self._native = key, is_leaf, native
         self._mode = _mode()
-        self.inside = [name]
+        self.inside = [key.name]
         self.opened: list[tuple[nn.Module, dict[str, Any]]] = []
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
-        inputs: list[Any] = [self.create_proxy("placeholder", f"input_{index}", (), {}) for index in range(self._count)]
+        count = self._key.tensors
+        inputs: list[Any] = [self.create_proxy("placeholder", f"input_{index}", (), {}) for index in range(count)]
         self._open(self.root)
 
         def run() -> Any:
-            args, kwargs = unpack(self._arguments, inputs, None)
-            return self._native(self._name)(*args, **kwargs)
+            args, kwargs = unpack(self._key.arguments, inputs, None)
+            return self._native(self._key.name)(*args, **kwargs)
 
         return run, []
 
@@ -311,7 +271,7 @@ class _Tracer(fx.Tracer):
         path = self.path_of_module(m)
         if any(hooks(each) for each in m.modules()):
             raise Untraceable(self.inside[-1], "modules in it have hooks")  # which run on the rank that calls them
-        full = f"{self._name}.{path}" if self._name else path
+        full = f"{self._key.name}.{path}" if self._key.name else path
         if self._is_leaf(full):
             return self.create_proxy("call_module", path, args, kwargs)
         self.inside.append(full)

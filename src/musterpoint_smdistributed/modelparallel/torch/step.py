@@ -67,12 +67,10 @@ def merge(values: Sequence[Any]) -> Any:
     first = values[0]
     if all(value is None for value in values):
         return None
-    if any(type(value) is not type(first) for value in values):
+    if isinstance(first, torch.Size) or any(type(value) is not type(first) for value in values):
         return list(values)
     if isinstance(first, torch.Tensor):
         return StepOutput(values)
-    if isinstance(first, torch.Size):
-        return list(values)
     found = _together(values, lambda *parts: merge(parts))
     return list(values) if found is None else found
 

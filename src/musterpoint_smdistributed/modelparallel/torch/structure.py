@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import operator
 from typing import Any, Callable, Mapping, NoReturn, Sequence
 
 import torch
@@ -17,7 +16,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from . import agreement, log
-from .effects import vars_of
+from .effects import alike, vars_of
 from .errors import SMPStepError
 from .state import Group
 
@@ -43,9 +42,7 @@ class Structure:
 
     def changes(self, model: nn.Module) -> list[str]:
         """Names the modules and parameters that are new, gone or other ones since."""
-        if all(
-            _same(before, now) for module, *held in self._held for before, now in zip(held, _held(module), strict=True)
-        ):
+        if all(all(map(alike, held, _held(module))) for module, *held in self._held):
             return []
         now = Structure(model, lambda name: False)
         kinds = (("module", self.modules, now.modules), ("parameter", self.parameters, now.parameters))
@@ -146,10 +143,6 @@ def _held(module: nn.Module) -> tuple[list[Any], list[Any]]:
     held = vars_of(module)
     held = vars_of(held.get("_actual_script_module", module))  # of a traced one
     return list(held["_modules"].values()), list(held["_parameters"].values())
-
-
-def _same(before: list[Any], now: list[Any]) -> bool:
-    return len(before) == len(now) and all(map(operator.is_, before, now))
 
 
 def wanting(parameters: Mapping[str, nn.Parameter]) -> bytes:

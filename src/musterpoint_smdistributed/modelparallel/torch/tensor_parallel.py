@@ -57,6 +57,7 @@ class Registered(NamedTuple):
 
 _registered: dict[type, Registered] = {}
 _marks: Marks[Mark] = Marks("_smp_tensor_parallelism")
+_UNMARKED = Mark(False, {})
 
 
 @contextlib.contextmanager
@@ -178,7 +179,7 @@ def distribute(root: nn.Module) -> nn.Module:
         if isinstance(module, DistributedModule):
             return module
         if _is_wanted(module) and _is_supported(module, alone):
-            why, replacement = _replaced(module, _marks.of(module, None), holders)
+            why, replacement = _replaced(module, holders)
             if replacement is not None:
                 made[id(module)] = made[id(replacement)] = replacement
                 return replacement
@@ -192,10 +193,8 @@ def distribute(root: nn.Module) -> nn.Module:
 
     new = visit(root, "")
     _say(new, skipped)
-    if any(
-        isinstance(each, (nn.TransformerEncoder, nn.TransformerEncoderLayer)) and any(True for _ in _outermost(each))
-        for each in new.modules()
-    ):
+    encoders = (each for each in new.modules() if isinstance(each, (nn.TransformerEncoder, nn.TransformerEncoderLayer)))
+    if any(True for each in encoders for _ in _outermost(each)):
         # its fast path for evaluation takes the weights of its linear layers without calling them
         torch.backends.mha.set_fastpath_enabled(False)
     return new
@@ -227,8 +226,7 @@ def _outermost(module: nn.Module) -> Iterator[DistributedModule]:
 
 
 def _is_wanted(module: nn.Module) -> bool:
-    marked = _marks.of(module, None)
-    return marked is not None and marked.enabled
+    return _marks.of(module, _UNMARKED).enabled
 
 
 def _is_supported(module: nn.Module, alone: bool = False) -> bool:
@@ -242,7 +240,7 @@ def _holders(root: nn.Module) -> Counter[int]:
     return Counter(id(each) for module in root.modules() for each in module.parameters(recurse=False))
 
 
-def _replaced(module: nn.Module, mark: Mark | None, holders: Counter[int]) -> tuple[str, nn.Module | None]:
+def _replaced(module: nn.Module, holders: Counter[int]) -> tuple[str, nn.Module | None]:
     """The distributed module in a module's place; or why there is none."""
     if any(count < holders[each] for each, count in _holders(module).items()):
         return "its weights are another module's as well", None
@@ -257,10 +255,11 @@ def _replaced(module: nn.Module, mark: Mark | None, holders: Counter[int]) -> tu
         if "weight" not in module._parameters:  # weight_norm, pruning
             return "its weight is made of other parameters", None
         return _of_torch(module)
-    assert mark is not None
-    if type(module) in _registered:
-        return _of_registered(module, mark)
-    return _of_transformers(module, mark)
+    replaced = _of_registered if type(module) in _registered else _of_transformers
+    try:
+        return replaced(module, _marks.of(module, _UNMARKED).arguments)
+    except IndivisibleError as error:
+        return str(error), None
 
 
 def _of_torch(module: nn.Module) -> tuple[str, nn.Module | None]:
@@ -284,16 +283,13 @@ def _of_torch(module: nn.Module) -> tuple[str, nn.Module | None]:
     return "", new
 
 
-def _of_transformers(module: nn.Module, mark: Mark) -> tuple[str, nn.Module | None]:
+def _of_transformers(module: nn.Module, more: Mapping[str, Any]) -> tuple[str, nn.Module | None]:
     family = families.family_of(module)
     assert family is not None
-    found = families.arguments_of(module, family, mark.arguments)
+    found = families.arguments_of(module, family, more)
     if isinstance(found, str):
         return found, None
-    try:
-        new = _alike(module, lambda: family.kind(**found))
-    except IndivisibleError as error:
-        return str(error), None
+    new = _alike(module, lambda: family.kind(**found))
     model_state.share(delayed.named(module), model_state.everything)
     new.takes_place_of(module, family.name, family.prefix, family.ours)
     for each in module.parameters():
@@ -301,17 +297,14 @@ def _of_transformers(module: nn.Module, mark: Mark) -> tuple[str, nn.Module | No
     return "", new
 
 
-def _of_registered(module: nn.Module, mark: Mark) -> tuple[str, nn.Module | None]:
+def _of_registered(module: nn.Module, more: Mapping[str, Any]) -> tuple[str, nn.Module | None]:
     found = _registered[type(module)]
     args, kwargs = module.__dict__.get(_MADE, ((), {}))
     if found.init is not None:
         args, kwargs = found.init(*args, **kwargs)
     known = _arguments_of(found.module)
-    kwargs = {**kwargs, **{name: value for name, value in mark.arguments.items() if known is None or name in known}}
-    try:
-        new = _alike(module, lambda: found.module(*args, **kwargs))
-    except IndivisibleError as error:
-        return str(error), None
+    kwargs = {**kwargs, **{name: value for name, value in more.items() if known is None or name in known}}
+    new = _alike(module, lambda: found.module(*args, **kwargs))
     model_state.share(delayed.named(module), model_state.everything)
     _take_values(new, module)
     _adapt(new, found)
@@ -320,11 +313,8 @@ def _of_registered(module: nn.Module, mark: Mark) -> tuple[str, nn.Module | None
 
 def _alike(module: nn.Module, make: Callable[[], Any]) -> Any:
     """A new module in the same mode, on the same device and of the same type, that costs no random numbers."""
-    noise = torch.get_rng_state()
-    try:
+    with torch.random.fork_rng(devices=[]):
         new = make()
-    finally:
-        torch.set_rng_state(noise)
     new.train(module.training)
     first = next(module.parameters(), None)
     if first is not None:

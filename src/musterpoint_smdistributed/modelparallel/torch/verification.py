@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from typing import Any, Callable, Iterable, Iterator, Sequence
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
 
 import torch
 from torch import nn
@@ -15,14 +15,13 @@ from . import aliases, part_reads
 from .connection import once
 from .effects import Copies
 from .packing import pack, unpack
-from .stages import Chain
+from .stages import Chain, Constant
 
 _UNCOMPARED = {
     "use_reentrant=True": "torch asks for no single gradients through a checkpoint with use_reentrant=True",
     "saved tensor hooks": "it has transforms of torch.func, which know no hooks of saved tensors",
 }
 """Reasons not to compare, by words of torch's errors."""
-_PLAIN = (type(None), bool, int, float, str)
 
 
 def differs(
@@ -48,14 +47,13 @@ def differs(
     return own.compare(chained)
 
 
-class _Outcome:
+class _Outcome(NamedTuple):
     """A result, taken apart, what in it are views, and the gradients for some gradient of it."""
 
-    def __init__(
-        self, value: Any, views: tuple[aliases.View | None, ...], gradients: Sequence[torch.Tensor | None]
-    ) -> None:
-        self.leaves, self.structure = _pytree.tree_flatten(value)
-        self.views, self.gradients = views, gradients
+    leaves: list[Any]
+    structure: _pytree.TreeSpec
+    views: tuple[aliases.View | None, ...]
+    gradients: Sequence[torch.Tensor | None]
 
     def compare(self, other: _Outcome) -> str | None:
         if self.structure != other.structure:
@@ -79,8 +77,8 @@ def _outcome(container: nn.Module, function: Callable[..., Any], args: Any, kwar
         given = [tensor.clone() for tensor in inputs]
         args, kwargs = unpack(packed.data, given, None)
         value = function(*args, **kwargs)
-        views = aliases.found([leaf for leaf in _pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)], given)
-        results = [leaf for leaf in _pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+        tensors = [leaf for leaf in _pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+        views, results = aliases.found(tensors, given), [each for each in tensors if each.requires_grad]
         wanted = [tensor for tensor in (*inputs, *container.parameters()) if tensor.requires_grad]
         generator = torch.Generator().manual_seed(1)
         seeds = [torch.rand(leaf.shape, generator=generator).to(leaf) for leaf in results]
@@ -88,7 +86,8 @@ def _outcome(container: nn.Module, function: Callable[..., Any], args: Any, kwar
         if results and wanted:
             with part_reads.allowed():
                 gradients = torch.autograd.grad(results, wanted, seeds, allow_unused=True)
-    return _Outcome(_pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, value), views, gradients)
+    detached = _pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, value)
+    return _Outcome(*_pytree.tree_flatten(detached), views, gradients)
 
 
 def _by_stages(chain: Chain, args: Any, kwargs: Any) -> Any:
@@ -105,7 +104,7 @@ def _alike(one: Any, two: Any) -> bool:
     if type(one) is not type(two):
         return False
     if not isinstance(one, torch.Tensor):
-        return not isinstance(one, _PLAIN) or bool(one == two)
+        return not isinstance(one, Constant) or bool(one == two)
     if one.layout != two.layout:
         return False
     one, two = one.to_dense(), two.to_dense()  # gradients of an embedding with sparse=True

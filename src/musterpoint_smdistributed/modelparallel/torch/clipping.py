@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import zlib
 from typing import Any, Iterator
 
 import torch
@@ -31,14 +32,18 @@ _GROUPS = "_group_tensors_by_device_and_dtype"
 
 
 _originals: dict[str, Any] = {}
-_watches = True
+_watches, _watched = True, False
+_shares = False
+_given: list[torch.Tensor] | None = None
+"""The parameters by whose gradients somebody clips."""
 
 
 def install() -> None:
     """Has torch ask all ranks from now on, once, however a script imported its functions."""
     if _originals:
         return
-    original, scale = _within(_NAME), _within(_SCALE)
+    original, scale, clip = _within(_NAME), _within(_SCALE), _within(clip_grad.clip_grad_norm_.__name__)
+    clip.cell_contents = functools.partial(_clip, clip.cell_contents)
     _originals[_NAME] = original.cell_contents
     original.cell_contents = _total_norm
     scale.cell_contents = functools.partial(_scaled, scale.cell_contents)
@@ -59,15 +64,78 @@ def _total_norm(
     if float(norm_type) > 0 and _in_shards(gradients):
         return _checked(_of_shards(gradients, float(norm_type)), norm_type, error_if_nonfinite)
     with unwatched():
-        if float(norm_type) <= 0 or not _of_the_model(gradients):
+        if not _of_the_model(gradients):
+            _warn_of(gradients)
             return _tensor(_originals[_NAME](gradients, norm_type, error_if_nonfinite, foreach))
+        if float(norm_type) <= 0:
+            raise SMPStepError(
+                f"torch.nn.utils.clip_grad_norm_, get_total_norm: norm_type {norm_type} of a model in parts: expected "
+                "one above 0, as 2.0 or inf"
+            )
+        if _shares:
+            raise SMPStepError(
+                "torch.nn.utils.clip_grad_norm_, get_total_norm in a hook of optimizer.step(): gradients are this "
+                "replica's share there (shard_optimizer_state): clip before optimizer.step()"
+            )
         if current() is not None:
             raise SMPStepError(
                 "torch.nn.utils.clip_grad_norm_, get_total_norm: call it behind the step function, not in it: "
                 "gradients are there when all microbatches are through, and all ranks have to take part"
             )
+        _compare_given()
         here = _tensor(_originals[_NAME](_counted(gradients), norm_type, False, foreach))
     return _checked(of_all_parts(here, float(norm_type), "mp"), norm_type, error_if_nonfinite)
+
+
+def _clip(original: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
+    """Torch's own, with a note of what it is for."""
+    global _given
+    before, _given = _given, [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+    try:
+        return original(_given, *args, **kwargs)
+    finally:
+        _given = before
+
+
+def _compare_given() -> None:
+    """Raises SMPStepError where ranks clip by different parameters, unless each of them does by all that it has."""
+    group = state.group("mp")
+    if _given is None or group.size == 1:
+        return
+    ids = set(map(id, _given))
+    names = sorted(name for name, each in state.model.module.named_parameters() if id(each) in ids)
+    code = float(zlib.crc32("\n".join(names).encode()))
+    partly = any(id(each) not in ids for each in state.model.local_parameters() if each.grad is not None)
+    told = torch.tensor([code, -code, float(partly)], dtype=torch.float64)
+    with log.waiting("torch.nn.utils.clip_grad_norm_"):
+        dist.all_reduce(told, dist.ReduceOp.MAX, group=group.process_group)
+    if told[0] != -told[1] and told[2]:
+        raise SMPStepError(
+            f"torch.nn.utils.clip_grad_norm_: other ranks clip by other parameters than {names[:1] or 'none'} here: "
+            "all of them have to call it with the same ones, also where a parameter has no gradient on a rank"
+        )
+
+
+def _warn_of(gradients: list[torch.Tensor]) -> None:
+    """Says it once where somebody asks for the norm of what may be copies of this rank's gradients."""
+    global _watched
+    if gradients and not _watched and current() is None and _gradients():
+        _watched = True
+        log.warn(
+            "torch.nn.utils.get_total_norm or clip_grad_norm_ got tensors that are no gradients of the model: of "
+            "copies of gradients it is the norm of this rank's part only"
+        )
+
+
+@contextlib.contextmanager
+def over_shares(sharded: bool) -> Iterator[None]:
+    """The optimizer steps over this replica's share meanwhile, if state is shared out."""
+    global _shares
+    _shares = sharded
+    try:
+        yield
+    finally:
+        _shares = False
 
 
 @contextlib.contextmanager

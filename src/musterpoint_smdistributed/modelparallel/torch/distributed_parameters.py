@@ -7,11 +7,12 @@ is, for whatever saves, loads or adds up: checkpoints, optimizer states, norms.
 from __future__ import annotations
 
 import functools
-from typing import Any, Literal, NamedTuple
+from typing import Any, Callable, Literal, NamedTuple, Sequence
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils import _pytree
 
 from . import delayed
 from .state import state
@@ -149,21 +150,17 @@ def whole_state(values: Any, parameter: torch.Tensor) -> Any:
     Every rank of the tensor-parallel group calls it, with the same keys.
     """
     found = division(parameter)
-    if found is None or not isinstance(values, dict):
-        return values
-    return {
-        key: whole_of(value, found) if _has_shape(value, tuple(parameter.shape)) else value
-        for key, value in values.items()
-    }
+    return values if found is None else _with_each(values, parameter.shape, lambda part: whole_of(part, found))
 
 
 def part_of_state(values: Any, parameter: torch.Tensor) -> Any:
     """The opposite of :func:`whole_state`; state that is a part already stays."""
     found = division(parameter)
-    if found is None or not isinstance(values, dict):
-        return values
-    return {key: part_of(value, found) if _has_shape(value, found.shape) else value for key, value in values.items()}
+    return values if found is None else _with_each(values, found.shape, lambda whole: part_of(whole, found))
 
 
-def _has_shape(value: Any, shape: tuple[int, ...]) -> bool:
-    return isinstance(value, torch.Tensor) and value.dim() > 0 and tuple(value.shape) == shape
+def _with_each(values: Any, shape: Sequence[int], change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    def changed(value: torch.Tensor) -> torch.Tensor:
+        return change(value) if value.dim() > 0 and tuple(value.shape) == tuple(shape) else value
+
+    return _pytree.tree_map_only(torch.Tensor, changed, values)

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree
 
+from . import absent
 from .connection import once
 from .errors import SMPStepError
 
@@ -357,7 +358,7 @@ class Copies(Look):
         self._tensors = [
             (found := once(each.detach()), found.clone())
             for each in values
-            if isinstance(each, torch.Tensor) and not each.requires_grad and not each.is_meta
+            if isinstance(each, torch.Tensor) and not (each.requires_grad or each.is_meta or absent.is_absent(each))
         ]
 
     def changed(self, skipped: Collection[Place] = (), strictly: bool = False) -> str:

@@ -173,6 +173,7 @@ class DistributedModel(nn.Module):
             passes.check_transforms("the model")
         args, kwargs = precision.enter((args, kwargs))
         if self._is_whole:
+            refuse_cache(self.module, "the model is called on several ranks")
             self._choose_routes(args, kwargs)
         result = self.module(*args, **kwargs)
         part_reads.compare(None)

@@ -5,6 +5,8 @@ With sharded state or a model in half precision the wrapped optimizer steps over
 
 from __future__ import annotations
 
+import functools
+import inspect
 from typing import Any, Callable, Iterable, Mapping
 
 import torch
@@ -69,7 +71,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 "step over the model's own parameters: leave fp16, bf16 and shard_optimizer_state out, or use one "
                 "optimizer with several groups"
             )
-        self._asked = 0
+        self._asked: list[Any] = []
         self.overflow = False
         """Whether the last step was skipped, since a gradient was infinite or no number; with ``fp16`` only."""
         self._global_grad_norm: float | None = None  # AWS's scripts for sharded data parallelism log it
@@ -91,7 +93,20 @@ class DistributedOptimizer(torch.optim.Optimizer):
             raise AttributeError(name)
         if name == "_step_supports_amp_scaling" and self._leaves is not None:
             return False  # it would step over the model's parameters
-        return getattr(self.optimizer, name)
+        found = getattr(self.optimizer, name)
+        if self._leaves is None or not inspect.ismethod(found) or hasattr(torch.optim.Optimizer, name):
+            return found
+        return functools.wraps(found)(functools.partial(self._over_leaves, self._leaves, found))
+
+    def _over_leaves(self, leaves: Leaves, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Calls a method of the optimizer's own, which may change weights (the ``eval()`` of schedule-free ones)."""
+        if not is_divided():
+            return method(*args, **kwargs)
+        leaves.take_values()
+        with leaves.in_place_of_parameters():
+            result = method(*args, **kwargs)
+        leaves.give_values()
+        return result
 
     @property
     def fp32_partitioned_groups_flat(self) -> list[sharding.FlatGroup]:
@@ -132,7 +147,11 @@ class DistributedOptimizer(torch.optim.Optimizer):
         With sharded data parallelism the gradients are clipped first, as ``sdp_gradient_clipping`` says.
         With ``fp16`` a step is skipped where a gradient on any rank is infinite or no number: ``overflow`` says so.
         """
-        leaves = self._leaves
+        leaves, loss = self._leaves, None
+        if leaves is not None and closure is not None:  # which may divide the model
+            with torch.enable_grad():
+                loss, closure = closure(), None
+        self._ask()
         in_shards = state.model.sharding if state.model is not None else None
         if in_shards is not None:
             in_shards.reshard()
@@ -142,16 +161,13 @@ class DistributedOptimizer(torch.optim.Optimizer):
             if limit:
                 self._clip(limit)
             self._kept.take_deferred()
-            return self.optimizer.step() if closure is None else self.optimizer.step(closure)
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+            result = self.optimizer.step() if closure is None else self.optimizer.step(closure)
+            return result if loss is None else loss
         self._prepare(leaves)
         if not self.overflow:
             if limit:
                 self._global_grad_norm = self.clip_master_grads(limit)
-            with leaves.in_place_of_parameters():
+            with leaves.in_place_of_parameters(), clipping.over_shares(leaves.sharded):
                 self.optimizer.step()
             leaves.give_values()
         leaves.drop_gradients()
@@ -201,6 +217,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if self._ready:
             return
         self.settle()
+        leaves.take_values()
         leaves.take_gradients(1 / self.loss_scale)
         self._ready = True
         if self._scale is None:
@@ -276,11 +293,18 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 "smp.DistributedOptimizer: under smp.tensor_parallelism other parameters take the place of those that "
                 "it has: make it behind smp.DistributedModel"
             )
-        count = sum(1 for _ in self._parameters())
-        if state.model is not None and self._asked < count:  # before ranks have the state of other parameters
-            self._asked = count
-            optimizer_trial.refuse(self.optimizer, self.sharded)
+        self._ask()  # before ranks have the state of other parameters
         self._kept.settle()
+
+    def _ask(self) -> None:
+        """Tries the optimizer, where it has other parameters or settings than before."""
+        given = [
+            [len(group["params"]), *((key, each) for key, each in group.items() if isinstance(each, (bool, str)))]
+            for group in self.optimizer.param_groups
+        ]
+        if state.model is not None and given != self._asked:
+            self._asked = given
+            optimizer_trial.refuse(self.optimizer, self.sharded)
 
     def __repr__(self) -> str:
         return f"DistributedOptimizer({self.optimizer!r})"

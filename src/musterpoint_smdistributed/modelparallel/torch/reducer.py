@@ -18,6 +18,7 @@ from torch._utils import _flatten_dense_tensors, _take_tensors, _unflatten_dense
 
 from ..backend.exceptions import SMPUnsupportedError
 from .distributed_parameters import reduction
+from .errors import SMPStepError
 from .passes import follows
 from .sharding import Sharding, here
 from .state import Group, state
@@ -386,6 +387,11 @@ class ShardedGradients(Gradients):
                 continue
             if part.grad is None:  # on this rank
                 part.grad = torch.zeros_like(part)
+            if here(part.grad) is part.grad:
+                raise SMPStepError(
+                    f"parameter {name} got a gradient while it wasn't gathered, as an argument of "
+                    "autograd.Function.apply or of a checkpoint (sharded_data_parallel_degree): call the module that has it"
+                )
             here(part.grad).mul_(self._scale / loss_scale)
         _add(self._kept)
         self.keeps = not self._sending

@@ -27,6 +27,8 @@ from .errors import SMPStepError
 
 _FREED, _UNUSED = "out of bounds for storage of size 0", "not have been used in the graph"
 """What torch says of a gathered parameter that has been given up, and of one that has become a part again."""
+_MIXED = "got mixed torch.Tensor and DTensor"
+"""What torch says of a part among whole tensors."""
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 """Modules whose gradients may be sparse."""
 _LISTS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
@@ -89,6 +91,7 @@ class Sharding:
         self._replaced: dict[torch.Tensor, nn.Parameter] = {
             old: after[name] for name, old in before.items() if after[name] is not old
         }
+        DTensor.data = property(torch.Tensor.data.__get__, _set_data)  # type: ignore[assignment, attr-defined]
         self._list()
         self._names: dict[nn.Parameter, str] = {}
         self._noting: set[nn.Parameter] = set()
@@ -118,6 +121,12 @@ class Sharding:
                 self.order.end()
                 self._compare_switches()
             except RuntimeError as error:
+                if _MIXED in str(error):
+                    raise SMPStepError(
+                        f"{error}. A weight is used where it isn't gathered: as an argument of "
+                        "autograd.Function.apply or torch.utils.checkpoint with use_reentrant=True, of a module that "
+                        "isn't called. Call the module that has it, or leave sharded_data_parallel_degree at 1"
+                    ) from error
                 if _FREED not in str(error) and _UNUSED not in str(error):
                     raise
                 raise SMPStepError(
@@ -336,6 +345,16 @@ def with_each(values: Any, change: Callable[[Any], Any]) -> Any:
 
 # They log norms of parameters with these. Here a shard is a DTensor, and nothing is copied into flat buffers; the names
 # lead to the same values.
+
+
+def _set_data(part: DTensor, value: torch.Tensor) -> None:
+    """``part.data = value`` gives a part of a model other values, in the memory that ``fully_shard`` knows."""
+    same = isinstance(value, DTensor) and value.placements == part.placements and value.device_mesh == part.device_mesh
+    if same and hasattr(part, "ds_tensor") and value.dtype == part.dtype and value.shape == part.shape:
+        with torch.no_grad():
+            here(part).copy_(here(value))
+    else:
+        torch.Tensor.data.__set__(part, value)  # type: ignore[attr-defined]
 
 
 def note(parameters: Iterable[torch.Tensor]) -> None:

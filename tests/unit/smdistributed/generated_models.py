@@ -252,6 +252,9 @@ def model(draw: random.Random) -> dict[str, Any]:
     replaces = replacing(draw, blocks) if draw.random() < 0.12 else None
     hooks = [hook(draw, blocks, calls) for _ in range(draw.randint(1, 2))] if draw.random() < 0.2 else []
     thawing = thaws(draw, blocks, calls) if draw.random() < 0.3 else []
+    caches = draw.random() < 0.1
+    if caches:  # what is computed again is computed without a cache, in plain torch as well
+        blocks = [{**each, "again": False} for each in blocks]
     optimizer = draw.choice(OPTIMIZERS)
     if optimizer == "Muon" and (thawing or replaces):  # it takes no vectors, in plain torch either
         optimizer = "momentum"
@@ -268,7 +271,7 @@ def model(draw: random.Random) -> dict[str, Any]:
         "averages": draw.random() < 0.7,
         "overlaps": draw.random() < 0.5,
         "clips": draw.choice(("", "norm", "value", "total", "hand")),
-        "caches": draw.random() < 0.1,
+        "caches": caches,
         "evaluates": draw.random() < 0.5,
         "accumulates": accumulates,
         "thaws": thawing,

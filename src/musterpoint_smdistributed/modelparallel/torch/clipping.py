@@ -61,26 +61,24 @@ def _total_norm(
     tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
 ) -> torch.Tensor:
     gradients = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-    if float(norm_type) > 0 and _in_shards(gradients):
+    what = "torch.nn.utils.clip_grad_norm_, get_total_norm"
+    if _shares:
+        raise SMPStepError(
+            f"{what} in a hook of optimizer.step(): gradients are this replica's share there (shard_optimizer_state): "
+            "clip before optimizer.step()"
+        )
+    if float(norm_type) <= 0 and (_in_shards(gradients) or _of_the_model(gradients)):
+        raise SMPStepError(f"{what}: norm_type {norm_type} of a model in parts: expected one above 0, as 2.0 or inf")
+    if _in_shards(gradients):
         return _checked(_of_shards(gradients, float(norm_type)), norm_type, error_if_nonfinite)
     with unwatched():
         if not _of_the_model(gradients):
             _warn_of(gradients)
             return _tensor(_originals[_NAME](gradients, norm_type, error_if_nonfinite, foreach))
-        if float(norm_type) <= 0:
-            raise SMPStepError(
-                f"torch.nn.utils.clip_grad_norm_, get_total_norm: norm_type {norm_type} of a model in parts: expected "
-                "one above 0, as 2.0 or inf"
-            )
-        if _shares:
-            raise SMPStepError(
-                "torch.nn.utils.clip_grad_norm_, get_total_norm in a hook of optimizer.step(): gradients are this "
-                "replica's share there (shard_optimizer_state): clip before optimizer.step()"
-            )
         if current() is not None:
             raise SMPStepError(
-                "torch.nn.utils.clip_grad_norm_, get_total_norm: call it behind the step function, not in it: "
-                "gradients are there when all microbatches are through, and all ranks have to take part"
+                f"{what}: call it behind the step function, not in it: gradients are there when all microbatches are "
+                "through, and all ranks have to take part"
             )
         _compare_given()
         here = _tensor(_originals[_NAME](_counted(gradients), norm_type, False, foreach))

@@ -390,7 +390,8 @@ class ShardedGradients(Gradients):
             if here(part.grad) is part.grad:
                 raise SMPStepError(
                     f"parameter {name} got a gradient while it wasn't gathered, as an argument of "
-                    "autograd.Function.apply or of a checkpoint (sharded_data_parallel_degree): call the module that has it"
+                    "autograd.Function.apply or of a checkpoint (sharded_data_parallel_degree): call the module "
+                    "that has it"
                 )
             here(part.grad).mul_(self._scale / loss_scale)
         _add(self._kept)

@@ -39,15 +39,16 @@ def sgd(parameters):
     return torch.optim.SGD(parameters, 0.1)
 
 
-def unclipped(parameters):
-    """Leaves gradients as they are."""
+def nothing(*_):
+    """Leaves everything as it is."""
 
 
-def found(make, world, *runs, optimizers=sgd, is_before=False, clip=unclipped):
+def found(make, world, *runs, optimizers=sgd, is_before=False, clip=nothing, behind=nothing):
     """The largest difference of losses, weights and buffers, or the error's words.
 
     What is called ``there`` in the model is on rank 1, or shared. All ranks have the same samples. ``runs``: what each
-    step does. ``is_before``: the optimizer is made before the model is wrapped.
+    step does. ``is_before``: the optimizer is made before the model is wrapped. ``clip`` gets the
+    parameters before each of its steps, ``behind`` it and them after that.
     """
     begin(world)
     net, whole = made(make), made(make)
@@ -75,6 +76,8 @@ def found(make, world, *runs, optimizers=sgd, is_before=False, clip=unclipped):
             clip(whole.parameters())
             optimizer.step()
             alone.step()
+            behind(optimizer, model.parameters())
+            behind(alone, whole.parameters())
         state = model.state_dict()
         return max(worst, *(distance(state[name], each) for name, each in whole.state_dict().items()))
     except (SMPError, TypeError) as error:

@@ -69,6 +69,40 @@ class Begun(Own):
         return gradient / state["sum"].addcmul_(gradient, gradient).sqrt()
 
 
+class Switched(Own):
+    """Has an option of LAMB's, which a schedule switches on."""
+
+    def __init__(self, params, lr):
+        super().__init__(params, lr)
+        for group in self.param_groups:
+            group["trust"] = False
+
+    def update(self, parameter, gradient, state):
+        return gradient * parameter.norm() / gradient.norm() if self.param_groups[0]["trust"] else gradient
+
+
+class Late(Own):
+    """Looks at norms from its third step on, and only at large ones."""
+
+    def update(self, parameter, gradient, state):
+        state["steps"] = state.get("steps", 0) + 1
+        return gradient if state["steps"] < 3 else gradient * torch.clamp(1 / gradient.norm(), max=1)
+
+
+class Recent(Own):
+    """Has a list of gradients, and weights to change to."""
+
+    def update(self, parameter, gradient, state):
+        state.setdefault("slow", parameter.detach().clone()).lerp_(parameter, 0.5)
+        state["last"] = [*state.get("last", ())[-1:], gradient.clone()]
+        return sum(state["last"])
+
+    @torch.no_grad()
+    def swap(self):
+        for parameter, state in self.state.items():
+            parameter.lerp_(state["slow"], 0.3)
+
+
 class Listed:
     """Two of torch's that know nothing of each other, in an object of the script's own."""
 
@@ -110,7 +144,7 @@ def made(kind, more):
 
 
 OPTIMIZERS = {name: made(*each) for name, each in MADE.items()} | {
-    each.__name__: made(each, {}) for each in (Together, Locked, Begun)
+    each.__name__: made(each, {}) for each in (Together, Locked, Begun, Late, Recent)
 }
 OPTIMIZERS |= {each.__name__: lambda params, each=each: each(params, 0.02) for each in (Listed, lbfgs)}
 
@@ -148,6 +182,35 @@ def note(name, *case, **more):
     meet()
 
 
+def swap(optimizer, params):
+    optimizer.swap()
+
+
+def switch(optimizer, params):
+    optimizer.param_groups[0]["trust"] = True
+
+
+def assign(optimizer, params):
+    """Gives weights other values in the way that PyTorch advises against."""
+    for each in params:
+        if each.grad is not None:
+            each.data = each.data * 0.5
+
+
+def again(optimizer, params):
+    optimizer.load_state_dict(optimizer.state_dict())
+
+
+def by_itself(params):
+    for each in params:
+        if each.grad is not None:
+            nn.utils.clip_grad_norm_([each], 0.05)
+
+
+def smallest(params):
+    nn.utils.clip_grad_norm_(params, 0.1, float("-inf"))
+
+
 FEW = ("Adafactor", "trust", "two", "Together", "Begun", "lbfgs")
 """Where ranks have whole parameters."""
 for name, world in WORLDS.items():
@@ -157,6 +220,13 @@ for name, world in WORLDS.items():
         note(f"clip {kind}, {name}", Net, world, clip=clipped)
     note(f"cached, {name}", Computed, world, *[cached] * 3)
 note("no optimizer", Net, PARTS, optimizers=made(Nothing, {}))
+for name, world in WORLDS.items():
+    note(f"swapped, {name}", Net, world, optimizers=OPTIMIZERS["Recent"], behind=swap)
+    note(f"assigned, {name}", Net, world, behind=assign)
+    note(f"loaded, {name}", Net, world, optimizers=OPTIMIZERS["Recent"], behind=again)
+    note(f"clip smallest, {name}", Net, world, clip=smallest)
+note("switched", Net, WORLDS["tensors"], optimizers=made(Switched, {}), behind=switch)
+note("clip by itself", Net, PARTS, clip=by_itself)
 note("clipped twice", Net, {**SHARDS, "sdp_gradient_clipping": 0.1}, clip=CLIPS["norm"])
 with parametrize.cached():
     note("cached around", Computed, WORLDS["tensors"])

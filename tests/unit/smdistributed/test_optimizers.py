@@ -27,7 +27,7 @@ REFUSED = {
     **{f"{name}, shards": "a trial with a copy of it failed (RuntimeError: aten." for name in ("Adafactor", "Rprop")},
     **{f"Locked, {world}": "(TypeError: cannot pickle '_thread.lock' object)" for world in ("tensors", "shards")},
     "two, shared state": f"Two {INSIDE}",
-    "cached, parts": f"{CACHED}module Computed is called on several ranks",
+    "cached, parts": f"{CACHED}the model is called on several ranks",
     **{
         f"clip smallest, {world}": "norm_type -inf of a model in parts: expected one above 0"
         for world in ("parts", "tensors", "shards")

@@ -47,8 +47,7 @@ def install() -> None:
     _originals[_NAME] = original.cell_contents
     original.cell_contents = _total_norm
     scale.cell_contents = functools.partial(_scaled, scale.cell_contents)
-    if hasattr(clip_grad, _GROUPS):
-        setattr(clip_grad, _GROUPS, functools.partial(_grouped, getattr(clip_grad, _GROUPS)))
+    setattr(clip_grad, _GROUPS, functools.partial(_grouped, getattr(clip_grad, _GROUPS)))
     _watch()
 
 
@@ -153,7 +152,7 @@ def _watch() -> None:
 
     @functools.wraps(original)
     def vector_norm(x: Any, *args: Any, **kwargs: Any) -> Any:
-        if not torch.compiler.is_compiling() and _watches and current() is None and not x.requires_grad:
+        if not torch.compiler.is_compiling() and _watches and current() is None and type(x) is torch.Tensor:
             name = _gradients().get(x.data_ptr())
             if name is not None:
                 torch.linalg.vector_norm = original

@@ -343,14 +343,12 @@ class DistributedModel(nn.Module):
                     absent.mark(tensor)
             else:
                 self._release()
-        if state.group("mp").size > 1:
-            clipping.install()
+        clipping.install()
         if device is not None:
             self.to(device)
         if state.cfg.sharded_data_parallel_degree > 1:
             self.sharding = _sharding(self.module, device)
             sharding.note(self.module.parameters())
-            clipping.install()
         self._structure = Structure(self.module, self._is_own)
         structure.keep(self.module, self._partial)
         self._reduce()

@@ -42,7 +42,7 @@ REFUSED = {
 
 
 def test_optimizers_are_asked(run_ranks: RunRanks) -> None:
-    """One that computes each element by itself, or each parameter, trains as in one process where that is enough."""
+    """Each trains as in one process, or is refused by name."""
     first, second = run_ranks("smp_optimizers.py", 2)
     assert len(first["said"]) == 92
     for name, said in first["said"].items():

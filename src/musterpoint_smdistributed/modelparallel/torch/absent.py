@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections import OrderedDict
-from typing import Any, Callable, Iterator, NoReturn
+from typing import Any, Callable, Iterable, Iterator, NoReturn
 
 import torch
 from torch import nn
@@ -330,6 +330,13 @@ def _stays(tensor: torch.Tensor) -> NoReturn:
 
 def is_absent(value: object) -> bool:
     return isinstance(value, _Absent)
+
+
+def release_all(tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+    """Gives up the memory of tensors, and returns it to the system."""
+    for _, tensor in tensors:
+        release(tensor)
+    give_back()
 
 
 def give_back() -> None:

@@ -9,7 +9,7 @@ import contextlib
 import functools
 import math
 import zlib
-from typing import Any, Iterator
+from typing import Any, Iterable, Iterator
 
 import torch
 import torch.distributed as dist
@@ -39,7 +39,7 @@ _given: list[torch.Tensor] | None = None
 
 
 def install() -> None:
-    """Has torch ask all ranks from now on, once, however a script imported its functions."""
+    """Has torch ask all ranks from now on, however a script imported its functions."""
     if _originals:
         return
     original, scale, clip = _within(_NAME), _within(_SCALE), _within(clip_grad.clip_grad_norm_.__name__)
@@ -95,7 +95,10 @@ def _clip(original: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _compare_given() -> None:
-    """Raises SMPStepError where ranks clip by different parameters, unless each of them does by all that it has."""
+    """Raises SMPStepError where ranks clip by different parameters.
+
+    Each may clip by all that it has.
+    """
     group = state.group("mp")
     if _given is None or group.size == 1:
         return
@@ -114,7 +117,7 @@ def _compare_given() -> None:
 
 
 def _warn_of(gradients: list[torch.Tensor]) -> None:
-    """Says it once where somebody asks for the norm of what may be copies of this rank's gradients."""
+    """Warns once of norms of tensors that may be copies of gradients."""
     global _watched
     if gradients and not _watched and current() is None and _gradients():
         _watched = True
@@ -147,7 +150,7 @@ def unwatched() -> Iterator[None]:
 
 
 def _watch() -> None:
-    """Says it once where a script takes the norm of a gradient by itself."""
+    """Warns once of a script's own norm of a gradient."""
     original = torch.linalg.vector_norm
 
     @functools.wraps(original)
@@ -166,7 +169,7 @@ def _watch() -> None:
 
 
 def _gradients() -> dict[int, str]:
-    """Where the gradients of this rank's parameters are, and whose they are; none where it has all of the model."""
+    """Addresses of the gradients of this rank's parameters, with their names; none where it has all of the model."""
     if state.model is None or not state.model.partitioned or state.group("mp").size == 1:
         return {}
     return {each.grad.data_ptr(): name for name, each in state.model.local_named_parameters() if each.grad is not None}
@@ -187,6 +190,18 @@ def total_norm(gradients: list[torch.Tensor], order: float) -> torch.Tensor:
         return _of_shards(gradients, float(order))
     with unwatched():
         return _tensor(_originals.get(_NAME, torch.nn.utils.get_total_norm)(gradients, order))
+
+
+def clip_more(parameters: Iterable[torch.Tensor], limit: float) -> float:
+    """Clips at a norm, if there is more; the norm before.
+
+    Torch's own factor would make less of gradients that a script has clipped to it already.
+    """
+    given = list(parameters)
+    total = torch.nn.utils.get_total_norm([each.grad for each in given if each.grad is not None])
+    if total > limit:
+        torch.nn.utils.clip_grads_with_norm_(given, limit, total)
+    return float(total)
 
 
 def _scaled(

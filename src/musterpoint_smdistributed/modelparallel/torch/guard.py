@@ -96,10 +96,11 @@ class Guard:
         self._looked: dict[tuple[str, ...], tuple[Mapping[str, nn.Module], dict[int, tuple[Any, Any]]]] = {}
         self._reached: dict[tuple[str, ...], set[str]] = {}
         self._usual: set[Place] = set()
-        self._shared: set[Place] = set()
-        """Attributes elsewhere whose objects were changed here once, by modules of this rank that have them, too."""
-        self._untold: set[Place] = set()
-        """Those that changed in this step, which its calls take along."""
+        self._shared: dict[Place, int] = {}
+        """Attributes elsewhere whose objects were changed here once, by modules of this rank that have them, too.
+
+        In the step of this number, whose calls take them along.
+        """
         self._open: list[int] = []
 
     def install(self, gather: Gather) -> None:
@@ -128,7 +129,7 @@ class Guard:
         key = (step, grad)
         self._seen[key] = self._seen.get(key, 0) + 1
         self._learning = self._seen[key] <= LEARNING
-        self._written, self._fetched, self._told, self._untold = {}, set(), set(), set()
+        self._written, self._fetched, self._told = {}, set(), set()
         self._watched, self._values = [], []
         self._looked.clear()
         self._reached.clear()
@@ -176,8 +177,7 @@ class Guard:
             elif not self._reaches(place):
                 if place in self._shared or not self._shares(place):
                     self._refuse(place, "it was changed here past the module, as by vars() or in place")
-                self._shared.add(place)
-                self._untold.add(place)
+                self._shared[place] = self._steps
         now = self._now()
         for name, version in now.items():
             if version != self._versions.get(name):
@@ -186,7 +186,7 @@ class Guard:
         self._versions = now
 
     def _shares(self, place: Place) -> bool:
-        """Tells whether a module of this rank has the same object, and has changed it (a model's configuration)."""
+        """Tells whether a module of this rank has changed the same object."""
         value = vars_of(self.others[place.module]).get(place.attribute, GONE)
         own = (each for each in self._changed if each.module in self._own)
         return any(vars_of(self._own[each.module]).get(each.attribute) is value for each in own)
@@ -430,7 +430,7 @@ class Guard:
         fresh = {place: value for place, value in task.fresh.items() if place.module in reached}
         values |= {place: value for place, value in fresh.items() if content(value) is None}
         found = [Attribute(place, value) for place, value in values.items() if in_graph(value, task.since)]
-        untold = (place for place in self._untold if place.module in reached)
+        untold = (place for place, at in self._shared.items() if at == self._steps and place.module in reached)
         found += [Attribute(place, vars_of(self.others[place.module])[place.attribute], once=True) for place in untold]
         return found + [Attribute(place, value) for place, value in fresh.items() if content(value) is not None]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from typing import Any, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import torch
 import torch.distributed as dist
@@ -262,6 +262,14 @@ class Leaves:
                 group["params"] = parameters
 
     # ---- a step
+
+    def call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Calls a method of the optimizer that may change weights (``eval()`` of schedule-free ones)."""
+        self.take_values()
+        with self.in_place_of_parameters():
+            result = method(*args, **kwargs)
+        self.give_values()
+        return result
 
     def take_gradients(self, factor: float = 1.0) -> None:
         """Gives the leaves their parts of the model's gradients; copies get them times ``factor``."""

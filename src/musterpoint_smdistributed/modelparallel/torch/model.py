@@ -192,7 +192,7 @@ class DistributedModel(nn.Module):
         finally:
             state.tracing = False
         with part_reads.allowed():
-            self._release()
+            absent.release_all(self._foreign())
 
     def backward(self, tensors: Any, grad_tensors: Any = None) -> None:
         """The backward pass of one microbatch; step functions call it instead of ``loss.backward()``.
@@ -342,7 +342,7 @@ class DistributedModel(nn.Module):
                 for _, tensor in self._foreign():
                     absent.mark(tensor)
             else:
-                self._release()
+                absent.release_all(self._foreign())
         clipping.install()
         if device is not None:
             self.to(device)
@@ -350,7 +350,7 @@ class DistributedModel(nn.Module):
             self.sharding = _sharding(self.module, device)
             sharding.note(self.module.parameters())
         self._structure = Structure(self.module, self._is_own)
-        structure.keep(self.module, self._partial)
+        structure.keep(self.module, functools.partial(_partial, self._holder))
         self._reduce()
         self.partitioned = True
         if self._deferred is not None:
@@ -389,20 +389,9 @@ class DistributedModel(nn.Module):
     def _is_own(self, key: str) -> bool:
         return self._holder(key) == state.group("pp").rank
 
-    def _partial(self, key: str, tensor: torch.Tensor) -> str:
-        """Why a tensor isn't whole here; empty: it is."""
-        if not self._is_own(key):
-            return f"{key} is on rank {state.group('pp').ranks[self._holder(key)]} of the pipeline"
-        return f"this rank has a part of {key}" if _has_part(tensor) else ""
-
     def _own_buffers(self) -> dict[str, torch.Tensor]:
         """Those that this rank has now: forward passes may put others in their place."""
         return {name: each for name, each in self.module.named_buffers() if self._is_own(name)}
-
-    def _release(self) -> None:
-        for _, tensor in self._foreign():
-            absent.release(tensor)
-        absent.give_back()
 
     def _foreign(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The parameters and buffers of other ranks."""
@@ -508,20 +497,21 @@ class DistributedModel(nn.Module):
         Once the model is divided every rank of the pipeline must call it, and of the tensor-parallel group always: all
         ranks of one copy of the model, those of an ``smp.rdp_rank()``.
         """
+        pipeline = state.group("pp")
+
+        def whole() -> OrderedDict[str, Any]:
+            if not self.partitioned or pipeline.size == 1:
+                values = self.module.state_dict(*args, **kwargs)
+            else:
+                values = full_state(self.module, self._holder, pipeline.rank, pipeline.ranks, pipeline.process_group)
+            return whole_values(self.module, values)
+
         with log.waiting("model.state_dict()"):
             if self.sharding is not None:
                 values = sharding.with_each(self.module.state_dict(*args, **kwargs), sharding.full)
             else:
-                values = model_state.as_hooks_see_it(self.module, lambda: self._whole(*args, **kwargs), *args, **kwargs)
+                values = model_state.as_hooks_see_it(self.module, whole, *args, **kwargs)
             return huggingface.to_theirs(self.module, values)
-
-    def _whole(self, *args: Any, **kwargs: Any) -> OrderedDict[str, Any]:
-        pipeline = state.group("pp")
-        if not self.partitioned or pipeline.size == 1:
-            values = self.module.state_dict(*args, **kwargs)
-        else:
-            values = full_state(self.module, self._holder, pipeline.rank, pipeline.ranks, pipeline.process_group)
-        return whole_values(self.module, values)
 
     def local_state_dict(self) -> OrderedDict[str, Any]:
         """The state that this rank has, and the key ``_smp_is_partial``."""
@@ -635,6 +625,14 @@ def _tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _without_delayed(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
     return [(name, each) for name, each in _tensors(module) if not delayed.is_delayed(each)]
+
+
+def _partial(holder: Callable[[str], int], key: str, tensor: torch.Tensor) -> str:
+    """Why a tensor isn't whole here; empty: it is."""
+    pipeline = state.group("pp")
+    if holder(key) != pipeline.rank:
+        return f"{key} is on rank {pipeline.ranks[holder(key)]} of the pipeline"
+    return f"this rank has a part of {key}" if _has_part(tensor) else ""
 
 
 def _has_part(parameter: torch.Tensor) -> bool:

@@ -118,7 +118,7 @@ def as_hooks_see_it(
 
 @contextlib.contextmanager
 def with_memory(module: nn.Module, values: Mapping[str, Any]) -> Iterator[None]:
-    """Puts whole ``values`` into the places of parts, and tensors of any values into those of other ranks' ones."""
+    """Puts whole ``values`` into the places of parts; other ranks' tensors get any values."""
     made: dict[int, torch.Tensor] = {}
     replaced = []
     for path, each in module.named_modules():

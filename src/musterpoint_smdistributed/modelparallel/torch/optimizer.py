@@ -57,21 +57,21 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.optimizer = optimizer
         take_replaced(optimizer)
         cfg = state.cfg
-        self._half = cfg.fp16 or cfg.bf16
+        half = cfg.fp16 or cfg.bf16
         scale = LossScale(static_loss_scale, dynamic_loss_scale, {**(dynamic_loss_args or {}), **more})
         self._scale = scale if cfg.fp16 else None
         if not cfg.fp16 and (dynamic_loss_scale or static_loss_scale not in (None, 1.0)):
             log.warn("DistributedOptimizer: loss scaling is for fp16, which isn't on; the loss isn't scaled")
         replicas = state.group("rdp")
         shared = replicas if cfg.shard_optimizer_state and replicas.size > 1 else None
-        self._leaves = Leaves(optimizer, shared, self._half) if shared is not None or self._half else None
+        self._leaves = Leaves(optimizer, shared, half) if shared is not None or half else None
         if self._leaves is not None and optimizer_trial.inside(optimizer):
             raise SMPUnsupportedError(
                 f"smp.DistributedOptimizer: {type(optimizer).__qualname__} has other optimizers inside, which would "
                 "step over the model's own parameters: leave fp16, bf16 and shard_optimizer_state out, or use one "
                 "optimizer with several groups"
             )
-        self._asked: list[Any] = []
+        self._trials = optimizer_trial.Trials(optimizer)
         self.overflow = False
         """Whether the last step was skipped, since a gradient was infinite or no number; with ``fp16`` only."""
         self._global_grad_norm: float | None = None  # AWS's scripts for sharded data parallelism log it
@@ -96,17 +96,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         found = getattr(self.optimizer, name)
         if self._leaves is None or not inspect.ismethod(found) or hasattr(torch.optim.Optimizer, name):
             return found
-        return functools.wraps(found)(functools.partial(self._over_leaves, self._leaves, found))
-
-    def _over_leaves(self, leaves: Leaves, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Calls a method of the optimizer's own, which may change weights (the ``eval()`` of schedule-free ones)."""
-        if not is_divided():
-            return method(*args, **kwargs)
-        leaves.take_values()
-        with leaves.in_place_of_parameters():
-            result = method(*args, **kwargs)
-        leaves.give_values()
-        return result
+        return functools.wraps(found)(functools.partial(self._leaves.call, found)) if is_divided() else found
 
     @property
     def fp32_partitioned_groups_flat(self) -> list[sharding.FlatGroup]:
@@ -151,7 +141,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if leaves is not None and closure is not None:  # which may divide the model
             with torch.enable_grad():
                 loss, closure = closure(), None
-        self._ask()
+        self._trials.again(self.sharded)
         in_shards = state.model.sharding if state.model is not None else None
         if in_shards is not None:
             in_shards.reshard()
@@ -159,7 +149,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         limit = state.cfg.sdp_gradient_clipping if in_shards is not None else 0
         if leaves is None or not is_divided():
             if limit:
-                self._clip(limit)
+                self._global_grad_norm = clipping.clip_more(self._parameters(), limit)
             self._kept.take_deferred()
             result = self.optimizer.step() if closure is None else self.optimizer.step(closure)
             return result if loss is None else loss
@@ -178,14 +168,6 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 log.say(f"a gradient overflowed: this step is skipped; the loss scale is {self._scale.value:g} now")
         return loss
 
-    def _clip(self, limit: float) -> None:
-        """Clips at a norm, if there is more: torch's own factor would make less of what a script has clipped to it."""
-        parameters = list(self._parameters())
-        total = torch.nn.utils.get_total_norm([each.grad for each in parameters if each.grad is not None])
-        self._global_grad_norm = float(total)
-        if self._global_grad_norm > limit:
-            torch.nn.utils.clip_grads_with_norm_(parameters, limit, total)
-
     def clip_master_grads(self, max_norm: float, norm_type: float = 2.0) -> float:
         """Clips the gradients by the norm of the whole model's, and returns that; -1 where they overflowed.
 
@@ -193,7 +175,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         the loss scale, in float32.
         """
         leaves = self._leaves
-        if leaves is None or not is_divided() or not self._half:
+        if leaves is None or not is_divided() or not leaves.copies:
             return float(torch.nn.utils.clip_grad_norm_(list(self._parameters()), max_norm, norm_type))
         self._prepare(leaves)
         if self.overflow:
@@ -293,18 +275,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 "smp.DistributedOptimizer: under smp.tensor_parallelism other parameters take the place of those that "
                 "it has: make it behind smp.DistributedModel"
             )
-        self._ask()  # before ranks have the state of other parameters
+        self._trials.again(self.sharded)  # before ranks have the state of other parameters
         self._kept.settle()
-
-    def _ask(self) -> None:
-        """Tries the optimizer, where it has other parameters or settings than before."""
-        given = [
-            [len(group["params"]), *((key, each) for key, each in group.items() if isinstance(each, (bool, str)))]
-            for group in self.optimizer.param_groups
-        ]
-        if state.model is not None and given != self._asked:
-            self._asked = given
-            optimizer_trial.refuse(self.optimizer, self.sharded)
 
     def __repr__(self) -> str:
         return f"DistributedOptimizer({self.optimizer!r})"

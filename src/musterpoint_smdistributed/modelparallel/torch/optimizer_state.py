@@ -287,7 +287,7 @@ class OptimizerState:
 
 
 def settle_others() -> None:
-    """Optimizers that nobody has wrapped, as those inside another object, get what took their parameters' places."""
+    """Gives optimizers that nobody has wrapped the parts of their parameters; those inside another object, too."""
     own = state.optimizer
     for each in gc.get_objects():
         if not issubclass(type(each), torch.optim.Optimizer) or "param_groups" not in vars(each):

@@ -1,4 +1,4 @@
-"""Whether an optimizer does with parts what it does with the whole: those that are known, and a trial of any other.
+"""Asks optimizers whether they do with parts what they do with the whole: a table of those that are known, and a trial.
 
 Where ranks have parts of a parameter, it has to compute each element by itself; where they have other parameters than
 their neighbours, each parameter by itself.
@@ -59,7 +59,7 @@ class Sample(NamedTuple):
 
 
 def is_elementwise(optimizer: Any) -> bool:
-    """Whether it is known to compute each element by itself."""
+    """Tells whether it is known to compute each element by itself."""
     kind = type(optimizer)
     settings = ELEMENTWISE.get((kind.__module__.partition(".")[0], kind.__name__))
     given = getattr(optimizer, "args", None)
@@ -67,7 +67,7 @@ def is_elementwise(optimizer: Any) -> bool:
 
 
 def inside(optimizer: Any) -> list[torch.optim.Optimizer]:
-    """The optimizers that another one has in its attributes, at any depth that a class of several would have."""
+    """The optimizers that another one has in its attributes."""
     found: dict[int, Any] = {}
     reached = [
         value for name, value in getattr(optimizer, "__dict__", {}).items() if name not in ("param_groups", "state")
@@ -78,6 +78,24 @@ def inside(optimizer: Any) -> list[torch.optim.Optimizer]:
         reached = gc.get_referents(*new.values())
     others = (each for each in found.values() if issubclass(type(each), torch.optim.Optimizer))
     return [each for each in others if each is not optimizer]
+
+
+class Trials:
+    """Of one optimizer, whenever it has other parameters or settings."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer = optimizer
+        self._tried: list[Any] = []
+
+    def again(self, shared: bool) -> None:
+        """Tries it, if it is another one than before; as :func:`refuse`."""
+        given = [
+            [len(group["params"]), *((key, each) for key, each in group.items() if isinstance(each, (bool, str)))]
+            for group in self._optimizer.param_groups
+        ]
+        if state.model is not None and given != self._tried:
+            self._tried = given
+            refuse(self._optimizer, shared)
 
 
 def refuse(optimizer: Any, shared: bool) -> None:
@@ -122,7 +140,7 @@ def _closure(optimizer: Any) -> str:
 
 
 def _is_of_torch(optimizer: Any) -> bool:
-    """Whether it computes with operations that torch has on shards; what Rprop and most fused ones need isn't there."""
+    """Tells whether torch has its operations on shards; not so for Rprop and most fused ones."""
     fused = any(group.get("fused") for group in optimizer.param_groups)
     return (
         type(optimizer).__module__.startswith("torch.") and not isinstance(optimizer, torch.optim.Rprop) and not fused
@@ -138,8 +156,10 @@ def _dim(parameter: torch.Tensor) -> int | None:
 
 
 def _samples(optimizer: Any, dims: Mapping[int, int], long: bool) -> Iterator[Sample]:
-    """Of each group's parameters of a kind a small and a large one, with values and gradients of chance; ``long``: as
-    large as blocks and factors need, else as they are."""
+    """A small and a large parameter of each kind and group.
+
+    long: as large as blocks and factors need; else as they are.
+    """
     draw = torch.Generator().manual_seed(1)
     for group in optimizer.param_groups:
         kinds: dict[Any, list[torch.Tensor]] = {}
@@ -195,7 +215,7 @@ def _try(optimizer: Any, samples: Sequence[Sample], in_shards: bool, shared: boo
 
 
 def _apart(before: torch.Tensor, whole: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> float:
-    """How far two rows of results are apart, as a part of a step's change, where that is more than rounding."""
+    """The distance of two rows of results, as a part of a step's change; 0 where it is rounding."""
     for one, two in zip(whole, other):
         moved, rounding = float((one - before).abs().max()), torch.finfo(one.dtype).eps
         found, before = float((one - two).abs().max()), one
@@ -207,7 +227,7 @@ def _apart(before: torch.Tensor, whole: Sequence[torch.Tensor], other: Sequence[
 def _run(
     optimizer: Any, samples: Sequence[Sample], half: int | None = None, in_shards: bool = False, only: bool = False
 ) -> dict[int, list[torch.Tensor]]:
-    """What a copy makes of the samples' values in each step, by the parameters' ids; ``only``: it has no others."""
+    """The samples' values behind each step of a copy, by the parameters' ids; ``only``: it has no others."""
     stands, gradients = {}, {}
     for each in samples:
         made = [part.clone() for part in each.part(half)]

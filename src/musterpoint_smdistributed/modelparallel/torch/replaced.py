@@ -118,8 +118,10 @@ def _tensors(held: Iterable[dict[str, Any]]) -> list[Any]:
 
 
 def refuse_cache(model: nn.Module, why: str) -> None:
-    """Raises SMPStepError where the weights of a model that are computed are in a cache, whose graph is one rank's and
-    one microbatch's."""
+    """Raises SMPStepError where the computed weights of a model are in a cache.
+
+    Its graph would be one rank's and one microbatch's.
+    """
     if parametrize._cache_enabled and any(map(parametrize.is_parametrized, model.modules())):
         raise SMPStepError(
             f"torch.nn.utils.parametrize.cached(): {why}, and a cache would be one rank's and one microbatch's. Leave "

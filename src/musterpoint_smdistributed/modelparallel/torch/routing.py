@@ -123,7 +123,7 @@ class ModuleRouting:
         passes.install()
 
     def _route(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """A call of a module that another rank has, or whose parts are on several ranks."""
+        """A call of a module that isn't all on this rank."""
         spans, native = self._places.of(name) == SEVERAL, self._native[name]
         if self._all_here:
             return self._explore(name, args, kwargs) if spans and self._exploring else native(*args, **kwargs)

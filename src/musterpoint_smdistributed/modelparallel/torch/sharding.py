@@ -140,7 +140,7 @@ class Sharding:
 
     @contextlib.contextmanager
     def taking_parts(self) -> Iterator[None]:
-        """Modules load their parts, of whole tensors or each rank's own, behind the script's hooks."""
+        """Modules load parts, of whole tensors as well, behind the script's hooks."""
 
         def take(module: nn.Module, values: dict[str, Any], prefix: str, *_: Any) -> None:
             for name, each in module._parameters.items():
@@ -348,7 +348,7 @@ def with_each(values: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _set_data(part: DTensor, value: torch.Tensor) -> None:
-    """``part.data = value`` gives a part of a model other values, in the memory that ``fully_shard`` knows."""
+    """Does ``part.data = value`` in the memory that ``fully_shard`` knows."""
     same = isinstance(value, DTensor) and value.placements == part.placements and value.device_mesh == part.device_mesh
     if same and hasattr(part, "ds_tensor") and value.dtype == part.dtype and value.shape == part.shape:
         with torch.no_grad():

@@ -62,7 +62,7 @@ class Structure:
 
 
 def check(model: nn.Module, divides: bool) -> None:
-    """Raises SMPStepError for modules that no rank can have a part of, or all can't begin with alike.
+    """Raises SMPStepError for scripts, which can't be divided, and lazy modules.
 
     divides: ranks get parts of the model.
     """
@@ -88,7 +88,7 @@ _COPYING = ("__deepcopy__", "__reduce_ex__", "__prepare_scriptable__")
 
 
 def keep(model: nn.Module, why: Callable[[str, torch.Tensor], str]) -> None:
-    """Refuses copies, files and scripts of modules that have a parameter or buffer which isn't whole here.
+    """Refuses copies, files and scripts of modules that aren't whole here.
 
     why: says so of one, by its name; empty: it is whole.
     """

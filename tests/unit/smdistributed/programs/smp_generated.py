@@ -308,8 +308,10 @@ def check(spec, folder, seen, shaken=False):
 
 
 def part_of_limit(worst, spec, folder, seen):
-    """A large difference, smaller where a model makes much of last digits, as a norm of two rows that are almost alike
-    does: as a part of how far one process with others comes to be from itself."""
+    """A difference, as a part of that between two rounded runs of one process.
+
+    Some models make much of those, as a norm of two rows that are almost alike does.
+    """
     other = []
     check(spec, folder, other, shaken=True)
     return worst * min(1.0, LIMIT / max(SHAKEN * max(map(distance, seen, other)), LIMIT))

@@ -104,7 +104,7 @@ class Recent(Own):
 
 
 class Listed:
-    """Two of torch's that know nothing of each other, in an object of the script's own."""
+    """Two of torch's in an object of the script's own."""
 
     def __init__(self, params, lr):
         given = list(params)

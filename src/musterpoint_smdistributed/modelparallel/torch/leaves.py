@@ -130,7 +130,7 @@ class Piece(NamedTuple):
 def divide(
     sizes: Sequence[int], owners: int, whole: Collection[int] = (), loads: Sequence[int] | None = None
 ) -> list[list[Piece]]:
-    """The pieces of each owner, so that all have about the same number of elements.
+    """The pieces of each owner, of about the same number of elements.
 
     Args:
         sizes: the parameters' numbers of elements.

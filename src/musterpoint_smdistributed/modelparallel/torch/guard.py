@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import torch
 from torch import nn
@@ -27,10 +27,8 @@ from .attributes import Record, digest, guarded, is_fixed
 from .effects import GONE, VALUES, Attribute, Changed, Look, Place, Step, content, in_graph, plain, poured, vars_of
 from .errors import SMPStepError
 from .packing import Names, Packed, pack, unpack
+from .places import Places
 from .scheduler import current
-
-if TYPE_CHECKING:
-    from .routing import Places
 
 LEARNING = 2
 """Steps of each step function in which attributes are watched all the time."""

@@ -41,8 +41,9 @@ from .optimizer_state import settle_others
 from .partition import agree, decide
 from .patches.checkpoint import set_activation_checkpointing
 from .pipeline import connect
+from .places import Places
 from .replaced import refuse_cache
-from .routing import ModuleRouting, Places
+from .routing import ModuleRouting
 from .scheduler import current
 from .server import Outcome, Server
 from .state import state

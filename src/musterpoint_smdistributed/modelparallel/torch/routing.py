@@ -13,7 +13,7 @@ import itertools
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterable, Iterator, Protocol, Sequence
 
 import torch
 from torch import nn
@@ -28,56 +28,26 @@ from .module_hooks import ModuleHooks, past_hooks
 from .packing import Names, pack, unpack
 from .passes import ParameterHooks
 from .patches.checkpoint import kept_at_its_ends, one_after_the_other
+from .places import ANYWHERE, SEVERAL, Places
 from .randomness import Stream
 from .replaced import ComputedWeights, Slots, Tensors, refuse_cache
 from .scheduler import current
 from .stages import Chain, ChainKey, Untraceable, chain, signature
 from .verification import differs, untouched
 
-if TYPE_CHECKING:
-    from .server import Server
-
 VERIFY = "SMP_VERIFY"
 """The variable that has chains used without comparing them with the model first, where it is 0."""
-ANYWHERE = -1
-"""The place of a module without parameters and buffers: it runs where it is called."""
-SEVERAL = -2
-"""The place of a module whose parts are on several ranks."""
 
 
-class Places:
-    """Where each module of a divided model is."""
+class Calls(Protocol):
+    """What calls other ranks: the server. ``device``: this rank's GPU."""
 
-    def __init__(self, model: nn.Module, owner: Mapping[str, int]) -> None:
-        self.owner = owner
-        tensors = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
-        self.held = {name for name, _ in itertools.chain(*tensors)}
-        """The names of all parameters and buffers."""
-        self._places: dict[str, int] = {}
-        for name, module in model.named_modules(remove_duplicate=False):
-            held = {
-                owner[prefix]
-                for prefix, inner in module.named_modules(prefix=name)
-                if any(True for _ in itertools.chain(inner.parameters(False), inner.buffers(False)))
-            }
-            self._places[name] = ANYWHERE if not held else held.pop() if len(held) == 1 else SEVERAL
+    @property
+    def device(self) -> torch.device | None: ...
 
-    def of(self, name: str) -> int:
-        """The rank that has everything of the module, or ANYWHERE or SEVERAL."""
-        return self._places[name]
+    def call(self, links: Sequence[Link], args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> Any: ...
 
-    def is_anywhere(self, name: str) -> bool:
-        """Whether the module has no parameters and buffers, and runs wherever it is called."""
-        return self._places[name] == ANYWHERE
-
-    def runs(self, name: str) -> int:
-        """The rank that runs the module's forward function, or has it if any may: attributes count there."""
-        place = self._places[name]
-        return place if place >= 0 else self.owner[name] if name else 0
-
-    def of_parameter(self, name: str) -> int:
-        """The rank that has a parameter or a buffer."""
-        return self.owner[name.rpartition(".")[0]]
+    def pause(self) -> None: ...
 
 
 class ModuleRouting:
@@ -92,7 +62,7 @@ class ModuleRouting:
         own = {name: each for name, each in self.names.parameters.items() if places.of_parameter(name) == rank}
         self._hooks = ParameterHooks(own)
         self._slots = Slots(self.names.modules, self._is_own)
-        self._server: Server | None = None
+        self._server: Calls | None = None
         self._native: dict[str, Callable[..., Any]] = {}
         self._approved: dict[ChainKey, str] = {}
         self._chains: dict[ChainKey, Chain] = {}
@@ -101,7 +71,7 @@ class ModuleRouting:
         self._all_here = self._exploring = False
         self._flags: bytes | None = None
 
-    def install(self, server: Server) -> None:
+    def install(self, server: Calls) -> None:
         """From now on calls of modules go where these are."""
         self._server = server
         for name, module in self.names.modules.items():
@@ -355,7 +325,7 @@ class ModuleRouting:
         finally:
             before.resume(server.device)
 
-    def _in_step(self, name: str) -> Server:
+    def _in_step(self, name: str) -> Calls:
         if self._server is None or current() is None:
             raise SMPStepError(
                 f"{name or 'the model'} is on another rank of the pipeline: call the model inside of an @smp.step "

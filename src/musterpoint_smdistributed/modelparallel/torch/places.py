@@ -1,4 +1,4 @@
-"""Where each module of a divided model is: on one rank, on several, or wherever it is called."""
+"""The place of each module of a divided model: a rank, several, or wherever it is called."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEVERAL = -2
 
 
 class Places:
-    """Where each module of a divided model is."""
+    """The ranks that have the modules of a model."""
 
     def __init__(self, model: nn.Module, owner: Mapping[str, int]) -> None:
         self.owner = owner
@@ -35,7 +35,7 @@ class Places:
         return self._places[name]
 
     def is_anywhere(self, name: str) -> bool:
-        """Whether the module has no parameters and buffers, and runs wherever it is called."""
+        """Tells whether the module has no parameters and buffers, and runs wherever it is called."""
         return self._places[name] == ANYWHERE
 
     def runs(self, name: str) -> int:

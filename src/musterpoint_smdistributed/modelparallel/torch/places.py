@@ -35,7 +35,7 @@ class Places:
         return self._places[name]
 
     def is_anywhere(self, name: str) -> bool:
-        """Tells whether the module has no parameters and buffers, and runs wherever it is called."""
+        """Tells whether the module has no tensors, and runs wherever it is called."""
         return self._places[name] == ANYWHERE
 
     def runs(self, name: str) -> int:

@@ -124,7 +124,7 @@ data = torch.randn(512, 256)
 for _ in range(4):  # the first ones watch everything
     train_step(model, data)
 routing = model._routing
-guarded = [(module, type(module)) for module in routing.guard._others.values()]
+guarded = [(module, type(module)) for module in routing.guard.others.values()]
 off = {
     routing.guard: {name: lambda *args: None for name in ("begin", "ran", "end")},
     routing._hooks: {name: lambda: None for name in ("begin", "end")},

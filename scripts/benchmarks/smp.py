@@ -128,7 +128,7 @@ guarded = [(module, type(module)) for module in routing.guard.others.values()]
 off = {
     routing.guard: {name: lambda *args: None for name in ("begin", "ran", "end")},
     routing._hooks: {name: lambda: None for name in ("begin", "end")},
-    routing._slots: {"begin": lambda: None, "replaced": lambda name: {}},
+    routing._slots: {"begin": lambda *_: None, "replaced": lambda name: {}},
     aliases: {"found": lambda results, arguments: ()},
 }
 on = {each: {name: getattr(each, name) for name in names} for each, names in off.items()}

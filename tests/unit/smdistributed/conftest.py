@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Iterator
+from typing import Any, BinaryIO, Callable, Iterator, Mapping
 
 import pytest
 
@@ -131,6 +131,15 @@ def run_ranks(environ: dict[str, str], tmp_path: Path, parents: tuple[Parent, Pa
         return said
 
     return run
+
+
+def are_exact_or_refused(found: Mapping[str, Any], refused: Mapping[str, str]) -> None:
+    """Looks at distances and errors of cases by their names; ``refused``: words of the errors of some."""
+    for name, said in found.items():
+        if name in refused:
+            assert refused[name] in str(said), (name, said)
+        else:
+            assert isinstance(said, float) and said <= 1e-12, (name, said)
 
 
 def _texts(*files: BinaryIO) -> list[str]:

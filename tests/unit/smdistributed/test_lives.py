@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import RunRanks
+from .conftest import RunRanks, are_exact_or_refused
 from .generated_models import LIVES, are_refused, five, ranks_of
 
 pytestmark = pytest.mark.torch
@@ -36,11 +36,7 @@ REFUSED = {
 def test_parameters_have_a_life_after_the_division(run_ranks: RunRanks) -> None:
     first, _ = run_ranks("smp_lives.py", 2)
     assert len(first["said"]) == 75
-    for name, said in first["said"].items():
-        if name in REFUSED:
-            assert REFUSED[name] in str(said), (name, said)
-        else:
-            assert isinstance(said, float) and said <= 1e-12, (name, said)
+    are_exact_or_refused(first["said"], REFUSED)
 
 
 @pytest.mark.parametrize("life", LIVES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import RunRanks
+from .conftest import RunRanks, are_exact_or_refused
 
 pytestmark = pytest.mark.torch
 
@@ -45,11 +45,7 @@ def test_optimizers_are_asked(run_ranks: RunRanks) -> None:
     """Each trains as in one process, or is refused by name."""
     first, second = run_ranks("smp_optimizers.py", 2)
     assert len(first["said"]) == 92
-    for name, said in first["said"].items():
-        if name in REFUSED:
-            assert REFUSED[name] in str(said), (name, said)
-        else:
-            assert isinstance(said, float) and said <= 1e-12, (name, said)
+    are_exact_or_refused(first["said"], REFUSED)
     (warned,) = first["warned"]
     assert warned.startswith("a norm of first.weight.grad was taken: this rank has the gradients of its part")
     assert second["warned"] == [], "rank 0 says it"

@@ -74,7 +74,8 @@ class _Absent:
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name, own = named(func)
-        switches = _NOT_IN_A_STEP & {name, own if name == "__set__" else ""} and not _moving and current() is not None
+        in_step = not _moving and current() is not None
+        switches = in_step and _NOT_IN_A_STEP & {name, own if name == "__set__" else ""}
         if switches and args[0].requires_grad != [*args[1:], *kwargs.values(), True][0]:
             refuse(args[0], "requires_grad can't be set here in a step")
         if (

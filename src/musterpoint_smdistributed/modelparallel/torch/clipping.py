@@ -9,7 +9,7 @@ import contextlib
 import functools
 import math
 import zlib
-from typing import Any, Iterable, Iterator
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
 
 import torch
 import torch.distributed as dist
@@ -29,20 +29,40 @@ _SCALE = "_clip_grads_with_norm_"
 """What scales gradients."""
 _GROUPS = "_group_tensors_by_device_and_dtype"
 """What ``clip_grad_value_`` sorts gradients by, of which a rank's part of the model may have none."""
+_originals: dict[str, Callable[..., torch.Tensor]] = {}
 
 
-_originals: dict[str, Any] = {}
-_watches, _watched = True, False
-_shares = False
-_given: list[torch.Tensor] | None = None
-"""The parameters by whose gradients somebody clips."""
+class _Now(NamedTuple):
+    """The time that goes on.
+
+    watches: a script's own norm of a gradient is warned of. shares: the optimizer steps over this replica's share.
+    given: the parameters by whose gradients somebody clips.
+    """
+
+    watches: bool = True
+    shares: bool = False
+    given: Sequence[torch.Tensor] | None = None
+
+
+_now, _has_warned = _Now(), False
+
+
+@contextlib.contextmanager
+def meanwhile(**changes: Any) -> Iterator[None]:
+    """Something else than usual goes on; ``changes``: of :class:`_Now`."""
+    global _now
+    before, _now = _now, _now._replace(**changes)
+    try:
+        yield
+    finally:
+        _now = before
 
 
 def install() -> None:
     """Has torch ask all ranks from now on, however a script imported its functions."""
     if _originals:
         return
-    original, scale, clip = _within(_NAME), _within(_SCALE), _within(clip_grad.clip_grad_norm_.__name__)
+    original, scale, clip = _within(_NAME), _within(_SCALE), _within("clip_grad_norm_")
     clip.cell_contents = functools.partial(_clip, clip.cell_contents)
     _originals[_NAME] = original.cell_contents
     original.cell_contents = _total_norm
@@ -61,7 +81,7 @@ def _total_norm(
 ) -> torch.Tensor:
     gradients = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
     what = "torch.nn.utils.clip_grad_norm_, get_total_norm"
-    if _shares:
+    if _now.shares:
         raise SMPStepError(
             f"{what} in a hook of optimizer.step(): gradients are this replica's share there (shard_optimizer_state): "
             "clip before optimizer.step()"
@@ -70,28 +90,25 @@ def _total_norm(
         raise SMPStepError(f"{what}: norm_type {norm_type} of a model in parts: expected one above 0, as 2.0 or inf")
     if _in_shards(gradients):
         return _checked(_of_shards(gradients, float(norm_type)), norm_type, error_if_nonfinite)
-    with unwatched():
+    with meanwhile(watches=False):
         if not _of_the_model(gradients):
             _warn_of(gradients)
-            return _tensor(_originals[_NAME](gradients, norm_type, error_if_nonfinite, foreach))
+            return _originals[_NAME](gradients, norm_type, error_if_nonfinite, foreach)
         if current() is not None:
             raise SMPStepError(
                 f"{what}: call it behind the step function, not in it: gradients are there when all microbatches are "
                 "through, and all ranks have to take part"
             )
         _compare_given()
-        here = _tensor(_originals[_NAME](_counted(gradients), norm_type, False, foreach))
+        here = _originals[_NAME](_counted(gradients), norm_type, False, foreach)
     return _checked(of_all_parts(here, float(norm_type), "mp"), norm_type, error_if_nonfinite)
 
 
 def _clip(original: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
     """Torch's own, with a note of what it is for."""
-    global _given
-    before, _given = _given, [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-    try:
-        return original(_given, *args, **kwargs)
-    finally:
-        _given = before
+    given = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+    with meanwhile(given=given):
+        return original(given, *args, **kwargs)
 
 
 def _compare_given() -> None:
@@ -99,10 +116,9 @@ def _compare_given() -> None:
 
     Each may clip by all that it has.
     """
-    group = state.group("mp")
-    if _given is None or group.size == 1:
+    if _now.given is None:
         return
-    ids = set(map(id, _given))
+    ids, group = set(map(id, _now.given)), state.group("mp")
     names = sorted(name for name, each in state.model.module.named_parameters() if id(each) in ids)
     code = float(zlib.crc32("\n".join(names).encode()))
     partly = any(id(each) not in ids for each in state.model.local_parameters() if each.grad is not None)
@@ -118,35 +134,13 @@ def _compare_given() -> None:
 
 def _warn_of(gradients: list[torch.Tensor]) -> None:
     """Warns once of norms of tensors that may be copies of gradients."""
-    global _watched
-    if gradients and not _watched and current() is None and _gradients():
-        _watched = True
+    global _has_warned
+    if gradients and not _has_warned and current() is None and _gradients():
+        _has_warned = True
         log.warn(
             "torch.nn.utils.get_total_norm or clip_grad_norm_ got tensors that are no gradients of the model: of "
             "copies of gradients it is the norm of this rank's part only"
         )
-
-
-@contextlib.contextmanager
-def over_shares(sharded: bool) -> Iterator[None]:
-    """The optimizer steps over this replica's share meanwhile, if state is shared out."""
-    global _shares
-    _shares = sharded
-    try:
-        yield
-    finally:
-        _shares = False
-
-
-@contextlib.contextmanager
-def unwatched() -> Iterator[None]:
-    """Nobody is told meanwhile that a norm is of this rank's part."""
-    global _watches
-    before, _watches = _watches, False
-    try:
-        yield
-    finally:
-        _watches = before
 
 
 def _watch() -> None:
@@ -155,7 +149,8 @@ def _watch() -> None:
 
     @functools.wraps(original)
     def vector_norm(x: Any, *args: Any, **kwargs: Any) -> Any:
-        if not torch.compiler.is_compiling() and _watches and current() is None and type(x) is torch.Tensor:
+        is_plain = type(x) is torch.Tensor and not x.requires_grad  # costs little, and most others aren't
+        if is_plain and _now.watches and not torch.compiler.is_compiling() and current() is None:
             name = _gradients().get(x.data_ptr())
             if name is not None:
                 torch.linalg.vector_norm = original
@@ -170,7 +165,7 @@ def _watch() -> None:
 
 def _gradients() -> dict[int, str]:
     """Addresses of the gradients of this rank's parameters, with their names; none where it has all of the model."""
-    if state.model is None or not state.model.partitioned or state.group("mp").size == 1:
+    if not _is_in_parts():
         return {}
     return {each.grad.data_ptr(): name for name, each in state.model.local_named_parameters() if each.grad is not None}
 
@@ -188,8 +183,8 @@ def total_norm(gradients: list[torch.Tensor], order: float) -> torch.Tensor:
     """The norm of gradients on this rank, and of the other ranks' parts where it has shards of them."""
     if float(order) > 0 and _in_shards(gradients):
         return _of_shards(gradients, float(order))
-    with unwatched():
-        return _tensor(_originals.get(_NAME, torch.nn.utils.get_total_norm)(gradients, order))
+    with meanwhile(watches=False):
+        return _originals[_NAME](gradients, order)
 
 
 def clip_more(parameters: Iterable[torch.Tensor], limit: float) -> float:
@@ -251,12 +246,15 @@ def _of_shards(gradients: list[torch.Tensor], order: float) -> torch.Tensor:
     return (here.pow(1 / order) if finite else here).to(kind)
 
 
+def _is_in_parts() -> bool:
+    """Tells whether this rank has a part of a model, and others the rest."""
+    return state.model is not None and bool(state.model.partitioned) and state.group("mp").size > 1
+
+
 def _of_the_model(gradients: list[torch.Tensor]) -> bool:
     """Whether these are gradients of the divided model; also where none of the parameters has one on this rank."""
-    if state.model is None or not state.model.partitioned or state.group("mp").size == 1:
-        return False
     own = _gradients()
-    return not gradients or any(each.data_ptr() in own for each in gradients)
+    return _is_in_parts() and (not gradients or any(each.data_ptr() in own for each in gradients))
 
 
 def _counted(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -282,8 +280,3 @@ def of_all_parts(norm: torch.Tensor, order: float, kind: Kind) -> torch.Tensor:
     with log.waiting("torch.nn.utils.clip_grad_norm_"):
         dist.all_reduce(told, operation, group=group.process_group)
     return (told.pow(1 / order) if finite else told).to(norm.device, norm.dtype)
-
-
-def _tensor(value: Any) -> torch.Tensor:
-    assert isinstance(value, torch.Tensor)
-    return value

@@ -130,7 +130,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """The copies in float32 on this rank; with sharded state of its share."""
         return [leaf.tensor for leaf in self._leaves or () if leaf.is_copy]
 
-    @clipping.unwatched()
+    @clipping.meanwhile(watches=False)
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates this rank's parameters; with sharded state all replicas must call it.
 
@@ -157,7 +157,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if not self.overflow:
             if limit:
                 self._global_grad_norm = self.clip_master_grads(limit)
-            with leaves.in_place_of_parameters(), clipping.over_shares(leaves.sharded):
+            with leaves.in_place_of_parameters(), clipping.meanwhile(shares=leaves.sharded):
                 self.optimizer.step()
             leaves.give_values()
         leaves.drop_gradients()
@@ -198,7 +198,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """The leaves get the gradients of this step, once; all ranks agree whether these overflowed."""
         if self._ready:
             return
-        self.settle()
+        self._kept.settle()
         leaves.take_values()
         leaves.take_gradients(1 / self.loss_scale)
         self._ready = True

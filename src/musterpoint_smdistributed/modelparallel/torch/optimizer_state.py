@@ -256,6 +256,9 @@ class OptimizerState:
         """The model is divided, or has more to train: the state of others' is dropped, and what is new shared out."""
         if not is_divided():
             return
+        in_shards = _sharding()
+        if in_shards is not None:
+            in_shards.adopt(self._optimizer)
         for parameter in [each for each in self._optimizer.state if _is_away(each)]:
             del self._optimizer.state[parameter]
         if self._leaves is not None:

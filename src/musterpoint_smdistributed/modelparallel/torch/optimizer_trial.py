@@ -103,7 +103,7 @@ def refuse(optimizer: Any, shared: bool) -> None:
 
     shared: whether the replicas share out its state.
     """
-    listed = [each for group in optimizer.param_groups for each in group["params"]]
+    listed = list(_parameters([optimizer]))
     dims = {id(each): dim for each in listed for dim in (_dim(each),) if dim is not None}
     in_shards = state.model is not None and state.model.sharding is not None
     names = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from musterpoint.local.platforms.table import playable
+from musterpoint.local.platforms import playable
 
 SHOW = """
 import os

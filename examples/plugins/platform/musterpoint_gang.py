@@ -19,11 +19,4 @@ def read(environ: Mapping[str, str], _settings: Settings, _base: str) -> Job:
     return Job("gang", environ.get("GANG_JOB", ""), hosts, own, hosts, EntryPoint(""), paths=pod_paths(environ))
 
 
-PLATFORM = Platform(
-    name="gang",
-    title="Gang",
-    read=read,
-    variables=("GANG_",),
-    once_per_host="gang run --per-host 1",
-    played="musterpoint_gang_local",
-)
+PLATFORM = Platform(name="gang", title="Gang", read=read, variables=("GANG_",), once_per_host="gang run --per-host 1")

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 LAUNCHERS = "musterpoint.launchers"
 PLATFORMS = "musterpoint.platforms"
+LOCAL_PLATFORMS = "musterpoint.local_platforms"
 """The groups of entry points."""
 
 Kind = TypeVar("Kind")

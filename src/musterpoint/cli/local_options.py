@@ -19,7 +19,7 @@ from musterpoint.local import job
 from musterpoint.local.backend import BACKENDS
 from musterpoint.local.host_environment import host_environment
 from musterpoint.local.metrics import read_metrics
-from musterpoint.local.platforms.table import DEFAULT, playable, played, read_platform
+from musterpoint.local.platforms import DEFAULT, playable, played, read_platform
 from musterpoint.local.typed_paths import typed_path
 from musterpoint.local.words import read_job_file
 

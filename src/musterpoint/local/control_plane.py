@@ -34,9 +34,8 @@ from musterpoint.local.live import LiveView, can_be_shown
 from musterpoint.local.metrics import MetricLog
 from musterpoint.local.observer import Observer, Unobserved
 from musterpoint.local.output import Pump, prefixes
-from musterpoint.local.platforms import start
+from musterpoint.local.platforms import played, start
 from musterpoint.local.platforms.platform import LocalPlatform, PlayedHost
-from musterpoint.local.platforms.table import played
 from musterpoint.local.private_code import PrivateCode
 from musterpoint.local.results import HostEnd, Phase, Status
 from musterpoint.local.tree import Layout

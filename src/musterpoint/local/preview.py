@@ -16,8 +16,8 @@ from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.local.backend import BackendName, choose_backend
 from musterpoint.local.host_environment import host_environment, threads_of
 from musterpoint.local.job import LocalJob
+from musterpoint.local.platforms import played
 from musterpoint.local.platforms.platform import PlayedHost
-from musterpoint.local.platforms.table import played
 from musterpoint.local.tree import Layout
 from musterpoint.tools.plans.preview import HostView, Preview, as_launched, preview, used_variables
 

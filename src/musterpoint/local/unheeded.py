@@ -9,7 +9,7 @@ from typing import Callable, Mapping, NamedTuple
 
 from musterpoint.core.launch.table import find
 from musterpoint.local.job import LocalJob
-from musterpoint.local.platforms.table import played
+from musterpoint.local.platforms import played
 
 
 class Given(NamedTuple):

@@ -14,7 +14,7 @@ from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.plan import Argument
 from musterpoint.local.backend import BackendName
 from musterpoint.local.netns_hosts import why_unavailable
-from musterpoint.local.platforms.table import playable
+from musterpoint.local.platforms import playable
 from musterpoint.local.preview import moved, preview_local
 
 

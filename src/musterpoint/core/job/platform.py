@@ -48,6 +48,21 @@ class Row(NamedTuple):
     reports: str = ""  # where failure reasons and other reports go
 
 
+class Sample(NamedTuple):
+    """The names and variables that the platform gives the hosts of a job, by which ``muster local`` plays it.
+
+    All are templates of ``str.format`` over ``rank``, ``number`` (the rank counted from 1), ``hosts`` (how many there
+    are), ``job``, ``host`` (the own name), ``pod`` (that before its first dot), ``leader`` (the first host's name),
+    and the lists ``names`` and ``addresses``: ``{names:;}`` has a semicolon between each two.
+    """
+
+    names: str = "node{number}"  # of the hosts; by ``rank`` or ``number``
+    variables: Mapping[str, str] = {}
+    of_leader: Mapping[str, str] = {}  # of the first host alone
+    of_workers: Mapping[str, str] = {}  # of all others
+    leader_name: str = ""  # of the first host, where ``names`` is the workers' form
+
+
 def never(_environ: Variables, _base: str) -> bool:
     """Not recognised by anything: used where it is named only."""
     return False
@@ -109,6 +124,7 @@ class Platform(NamedTuple):
 
     # the hint about a missing input channel: its name, what the job has, whether `muster local` plays the platform
     missing_channel: Callable[[str, str, bool], str] = no_channels
-    # the module with its LocalPlatform, PLAYED, by which `muster local` plays it; empty: it can't
-    played: str = ""
+    # what `muster local` gives its hosts, where variables are all that the platform gives. None: it has another way
+    # to be played, or can't be
+    sample: Sample | None = None
     row: Row = Row()

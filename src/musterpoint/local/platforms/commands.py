@@ -8,6 +8,7 @@ from typing import Any, Callable, Mapping
 
 from musterpoint.base.errors import UsageError
 from musterpoint.core.job.fields import shown, wrong
+from musterpoint.core.job.platform import Sample
 from musterpoint.local.job import HostNaming, LocalJob
 from musterpoint.local.platforms.platform import HostProcess, LocalPlatform, PlayedHost
 from musterpoint.local.tree import Layout
@@ -77,6 +78,39 @@ def launching(
     )
 
 
+def sampled(sample: Sample) -> LocalPlatform:
+    """How a platform is played that gives its hosts what a sample has."""
+
+    def host_names(number: int, _naming: HostNaming) -> tuple[str, ...]:
+        first = sample.leader_name or sample.names
+        return tuple((sample.names if rank else first).format(rank=rank, number=rank + 1) for rank in range(number))
+
+    def environment(host: PlayedHost) -> dict[str, str]:
+        names = host.job.hosts
+        fields = {
+            "rank": host.rank,
+            "number": host.rank + 1,
+            "hosts": len(names),
+            "job": host.job.name,
+            "host": host.name,
+            "pod": host.name.partition(".")[0],
+            "leader": names[0],
+            "names": _Joined(names),
+            "addresses": _Joined(host.addresses.get(name, name) for name in names),  # of containers: known only later
+        }
+        templates = {**sample.variables, **(sample.of_workers if host.rank else sample.of_leader)}
+        return {name: template.format(**fields) for name, template in templates.items()}
+
+    return launching(host_names, environment)
+
+
+class _Joined(tuple[str, ...]):
+    """Texts that a template joins by what stands behind its colon."""
+
+    def __format__(self, between: str) -> str:
+        return between.join(self)
+
+
 def called(form: str, first: int = 0) -> Callable[[int, HostNaming], tuple[str, ...]]:
     """Names for hosts: ``form`` with a number in it, counted from ``first``."""
     return lambda number, _naming: tuple(form.format(place) for place in range(first, first + number))
@@ -84,11 +118,6 @@ def called(form: str, first: int = 0) -> Callable[[int, HostNaming], tuple[str, 
 
 nodes = called("node{}", 1)
 """``node1``, ``node2``, …"""
-
-
-def address(host: PlayedHost, name: str) -> str:
-    """The address of the host ``name``; its name where addresses are known only later."""
-    return host.addresses.get(name, name)
 
 
 def working_directory(layout: Layout, host: str) -> str:

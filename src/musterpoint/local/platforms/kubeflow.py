@@ -7,7 +7,6 @@ from typing import Any, Mapping
 from musterpoint.base.errors import UsageError
 from musterpoint.core.job.fields import count, shown
 from musterpoint.local.platforms import commands
-from musterpoint.local.platforms.kubernetes import pod
 from musterpoint.local.platforms.platform import PlayedHost
 
 RUNTIMES = ("torch", "jax", "xgboost")
@@ -51,7 +50,13 @@ def environment(host: PlayedHost) -> dict[str, str]:
             "DMLC_NUM_WORKER": number,
         },
     }
-    return {**pod(host), **own[runtime]}
+    pod = {
+        "KUBERNETES_SERVICE_HOST": "10.96.0.1",
+        "KUBERNETES_SERVICE_PORT": "443",
+        "HOSTNAME": host.name.partition(".")[0],
+        "JOB_COMPLETION_INDEX": place,
+    }
+    return {**pod, **own[runtime]}
 
 
 PLAYED = commands.launching(commands.called("train-node-0-{}.train"), environment)._replace(

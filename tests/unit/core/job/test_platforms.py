@@ -12,8 +12,8 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.kinds import PLATFORMS
 from musterpoint.core.job import platforms
 from musterpoint.core.job.platform import Platform
+from musterpoint.local import platforms as local_platforms
 from musterpoint.local.options import Options
-from musterpoint.local.platforms import table
 from musterpoint.local.platforms.platform import LocalPlatform
 
 from ...sources import IN_ONE_WORKER, PACKAGE, files, nodes
@@ -71,7 +71,7 @@ def test_the_tables_agree() -> None:
     for name in platforms.NAMES:
         assert platforms.load(name).name == name
         assert platforms.load(name).row.start
-    played = {name: table.played(name) for name in table.playable()}
+    played = {name: local_platforms.played(name) for name in local_platforms.playable()}
     assert set(platforms.NAMES) - set(played) == {"vertex", "determined", "plain"}
     assert set(get_args(get_type_hints(Options)["platform"])) == set(played)
     assert all(isinstance(made, LocalPlatform) for made in played.values())
@@ -79,7 +79,7 @@ def test_the_tables_agree() -> None:
 
 def test_what_cannot_be_played_is_told() -> None:
     with pytest.raises(UsageError, match="--platform vertex: muster local can't play it: expected one of sagemaker"):
-        table.played("vertex")
+        local_platforms.played("vertex")
 
 
 @pytest.mark.parametrize(

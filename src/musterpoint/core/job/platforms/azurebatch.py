@@ -14,7 +14,7 @@ from typing import Mapping
 
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import Job, Sources
-from musterpoint.core.job.platform import Platform, Row
+from musterpoint.core.job.platform import Platform, Row, Sample
 from musterpoint.core.job.rosters import counted_job, needed, once_each, read_from
 
 NAME, TITLE = "azurebatch", "Azure Batch"
@@ -48,7 +48,18 @@ PLATFORM = Platform(
     read=read,
     variables=("AZ_BATCH_",),
     found=_found,
-    played="musterpoint.local.platforms.azurebatch",
+    sample=Sample(
+        variables={
+            "AZ_BATCH_JOB_ID": "{job}",
+            TASK: "train",
+            "AZ_BATCH_NODE_ID": "tvmps_{rank}_d",
+            LIST: "{addresses:;}",
+            HOSTS: "{addresses:,}",
+            MASTER: "{addresses[0]}:6000",
+        },
+        of_leader={"AZ_BATCH_IS_CURRENT_NODE_MASTER": "true"},
+        of_workers={"AZ_BATCH_IS_CURRENT_NODE_MASTER": "false"},
+    ),
     row=Row(
         "#azure-batch",
         "`AZ_BATCH_NODE_LIST` (or `AZ_BATCH_HOST_LIST`), `AZ_BATCH_MASTER_NODE`",

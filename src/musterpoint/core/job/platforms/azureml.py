@@ -272,7 +272,6 @@ PLATFORM = Platform(
     unexpanded=True,
     tensorflow_port=PARAMETER_SERVER_PORT,
     tensorflow_keys={"environment": "cloud"},
-    played="musterpoint.local.platforms.azureml",
     row=Row(
         "azureml.md",
         "`AZUREML_*`, `AZ_BATCH_*`; `OMPI_*`, `RANK`, `MASTER_ADDR` or `TF_CONFIG` by the distribution",

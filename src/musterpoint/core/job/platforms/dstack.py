@@ -11,7 +11,7 @@ from typing import Mapping
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import count, wrong
 from musterpoint.core.job.model import Job, Sources
-from musterpoint.core.job.platform import Platform, Row
+from musterpoint.core.job.platform import Platform, Row, Sample
 from musterpoint.core.job.rosters import counted_job, gpus_in, listed_job, needed, place_of, read_from
 
 NAME, TITLE = "dstack", "dstack"
@@ -54,7 +54,9 @@ PLATFORM = Platform(
     read=read,
     variables=("DSTACK_",),
     found=lambda environ, _base: any(environ.get(name) for name in (NODES, RANK)),
-    played="musterpoint.local.platforms.dstack",
+    sample=Sample(
+        variables={NODES: "{hosts}", RANK: "{rank}", IPS: "{addresses:\n}", MASTER: "{addresses[0]}", RUN: "{job}"}
+    ),
     row=Row(
         "#skypilot-and-dstack",
         "`DSTACK_NODES_IPS` (or `DSTACK_MASTER_NODE_IP`), `DSTACK_NODE_RANK`, `DSTACK_GPUS_PER_NODE`",

@@ -13,7 +13,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import count
 from musterpoint.core.job.model import Job, Sources
 from musterpoint.core.job.other_platforms import shown_variables
-from musterpoint.core.job.platform import Platform, Row
+from musterpoint.core.job.platform import Platform, Row, Sample
 from musterpoint.core.job.rosters import counted_job, needed, numbered, place_of, read_from
 
 NAME, TITLE = "flux", "Flux"
@@ -58,7 +58,16 @@ PLATFORM = Platform(
     found=lambda environ, _base: any(environ.get(name) for name in (NODES, TASKS, RANK)),
     numbers=numbered(RANK, TASKS, "FLUX_TASK_LOCAL_ID"),
     once_per_host="flux run --tasks-per-node=1",
-    played="musterpoint.local.platforms.flux",
+    sample=Sample(
+        variables={
+            "FLUX_JOB_ID": "1",
+            NODES: "{hosts}",
+            TASKS: "{hosts}",
+            RANK: "{rank}",
+            "FLUX_TASK_LOCAL_ID": "0",
+            "MUSTER_ROLLCALL_LEADER": "{leader}",  # as `flux hostlist` says it
+        }
+    ),
     row=Row(
         "#flux",
         "`FLUX_JOB_NNODES`, `FLUX_TASK_RANK`; the first host from `--rollcall-leader` or `MASTER_ADDR`",

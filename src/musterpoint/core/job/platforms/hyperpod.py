@@ -17,7 +17,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.opt_ml import BASE
 from musterpoint.core.job.other_platforms import refuse_started_ranks
-from musterpoint.core.job.platform import Platform, Row
+from musterpoint.core.job.platform import Platform, Row, Sample
 from musterpoint.core.job.pods import pod_name, pod_paths
 from musterpoint.core.job.unnamed import from_variables
 
@@ -59,7 +59,17 @@ PLATFORM = Platform(
     variables=("PET_", "KUBERNETES_SERVICE", "HOSTNAME"),
     found=_found,
     folder=BASE,
-    played="musterpoint.local.platforms.hyperpod",
+    sample=Sample(
+        "train-pods-{rank}",
+        {
+            "KUBERNETES_SERVICE_HOST": "10.96.0.1",
+            "HOSTNAME": "{host}",
+            "PET_NNODES": "{hosts}",
+            "PET_NODE_RANK": "{rank}",
+            LEADER: "{leader}",
+            "PET_MASTER_PORT": "23456",
+        },
+    ),
     row=Row(
         "#hyperpod",
         "`PET_*` of the training operator's pods; on Slurm as there",

@@ -257,7 +257,6 @@ PLATFORM = Platform(
     found=found,
     folder=BASE,
     numbers=Numbers(_stale, _of_rank),
-    played="musterpoint.local.platforms.kubeflow",
     row=Row(
         "kubernetes.md#kubeflow",
         "`PET_*`, `JAX_*` or `DMLC_*` of a TrainJob; `MASTER_ADDR`, `WORLD_SIZE`, `RANK` of a PyTorchJob",

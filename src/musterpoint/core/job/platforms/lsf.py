@@ -14,7 +14,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import count, wrong
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.other_platforms import shown_variables
-from musterpoint.core.job.platform import Platform, Row
+from musterpoint.core.job.platform import Platform, Row, Sample
 from musterpoint.core.job.rosters import (
     listed_job,
     needed,
@@ -91,7 +91,17 @@ PLATFORM = Platform(
     found=lambda environ, _base: any(environ.get(name) for name in (COUNTED, LISTED)),
     numbers=numbered(TASK, TASKS, "JSM_NAMESPACE_LOCAL_RANK"),
     once_per_host="jsrun -r 1 -a 1, or blaunch -z",
-    played="musterpoint.local.platforms.lsf",
+    sample=Sample(
+        variables={
+            "LSB_JOBID": "1",
+            "LSB_JOBNAME": "{job}",
+            COUNTED: "{names: 2 } 2",
+            LISTED: "{names: }",
+            TASKS: "{hosts}",
+            TASK: "{rank}",
+            "JSM_NAMESPACE_LOCAL_RANK": "0",
+        }
+    ),
     row=Row(
         "#pbs-torque-and-lsf",
         "the hosts in `LSB_MCPU_HOSTS` (or `LSB_HOSTS`), `JSM_NAMESPACE_*`",

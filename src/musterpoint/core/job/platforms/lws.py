@@ -12,7 +12,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import count
 from musterpoint.core.job.model import Job, Sources
 from musterpoint.core.job.opt_ml import BASE
-from musterpoint.core.job.platform import Platform, Row
+from musterpoint.core.job.platform import Platform, Row, Sample
 from musterpoint.core.job.pods import pod_name, pod_paths
 from musterpoint.core.job.rosters import counted_job, needed, place_of, read_from
 
@@ -55,7 +55,17 @@ PLATFORM = Platform(
     variables=("LWS_", "KUBERNETES_SERVICE", "HOSTNAME"),
     found=lambda environ, _base: any(environ.get(name) for name in (SIZE, INDEX)),
     folder=BASE,
-    played="musterpoint.local.platforms.lws",
+    sample=Sample(
+        "train-0-{rank}.train",
+        {
+            "KUBERNETES_SERVICE_HOST": "10.96.0.1",
+            "HOSTNAME": "{pod}",
+            LEADER: "{leader}",
+            SIZE: "{hosts}",
+            INDEX: "{rank}",
+        },
+        leader_name="train-0.train",
+    ),
     row=Row(
         "#leaderworkerset",
         "`LWS_LEADER_ADDRESS`, `LWS_GROUP_SIZE`, `LWS_WORKER_INDEX`",

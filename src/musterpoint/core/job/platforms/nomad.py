@@ -12,7 +12,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import shown
 from musterpoint.core.job.model import Job, Sources
-from musterpoint.core.job.platform import Platform, Row
+from musterpoint.core.job.platform import Platform, Row, Sample
 from musterpoint.core.job.rosters import counted_job, place_of, read_from
 
 NAME, TITLE = "nomad", "Nomad"
@@ -48,7 +48,15 @@ PLATFORM = Platform(
     variables=("NOMAD_",),
     # most groups have one allocation, and no variable tells which ones
     found=lambda environ, _base: bool(environ.get(INDEX) and environ.get("MUSTER_NNODES")),
-    played="musterpoint.local.platforms.nomad",
+    sample=Sample(
+        variables={
+            INDEX: "{rank}",
+            JOB: "{job}",
+            GROUP: "train",
+            "MUSTER_NNODES": "{hosts}",
+            "MUSTER_ROLLCALL_LEADER": "{leader}",
+        }
+    ),
     row=Row(
         "#nomad",
         "`NOMAD_ALLOC_INDEX`; `MUSTER_NNODES` and `MUSTER_ROLLCALL_LEADER` in the task's `env`",

@@ -64,7 +64,6 @@ PLATFORM = Platform(
     variables=("PBS_", "PMI_", "PALS_"),
     found=_found,
     once_per_host="pbsdsh or mpiexec, once per host",
-    played="musterpoint.local.platforms.pbs",
     row=Row(
         "#pbs-torque-and-lsf",
         "the hosts in `PBS_NODEFILE`",

@@ -76,7 +76,6 @@ PLATFORM = Platform(
     exports_reason=EXPECTED[0],
     installs=True,
     missing_channel=_missing_channel,
-    played="musterpoint.local.platforms.sagemaker",
     row=Row(
         "#sagemaker",
         "files in `/opt/ml/input/config`",

@@ -11,7 +11,7 @@ from typing import Mapping
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import count, wrong
 from musterpoint.core.job.model import Job
-from musterpoint.core.job.platform import Platform, Row
+from musterpoint.core.job.platform import Platform, Row, Sample
 from musterpoint.core.job.rosters import gpus_in, listed_job, needed, place_of, read_from
 
 NAME, TITLE = "skypilot", "SkyPilot"
@@ -47,7 +47,7 @@ PLATFORM = Platform(
     read=read,
     variables=("SKYPILOT_",),
     found=lambda environ, _base: any(environ.get(name) for name in (NODES, IPS, RANK)),
-    played="musterpoint.local.platforms.skypilot",
+    sample=Sample(variables={NODES: "{hosts}", RANK: "{rank}", IPS: "{addresses:\n}", TASK: "{job}"}),
     row=Row(
         "#skypilot-and-dstack",
         "`SKYPILOT_NODE_IPS`, `SKYPILOT_NODE_RANK`, `SKYPILOT_NUM_GPUS_PER_NODE`",

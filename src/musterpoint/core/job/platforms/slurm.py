@@ -215,7 +215,6 @@ PLATFORM = Platform(
     found=_found,
     numbers=Numbers(_stale, _of_rank),
     once_per_host="srun --ntasks-per-node=1",
-    played="musterpoint.local.platforms.slurm",
     row=Row(
         "slurm.md",
         "`SLURM_STEP_*`, `SLURMD_NODENAME`, `SLURM_GPUS_ON_NODE`; `KillWait` in `slurm.conf`",

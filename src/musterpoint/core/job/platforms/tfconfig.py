@@ -96,7 +96,6 @@ PLATFORM = Platform(
     found=_found,
     environ_at=_environ_at,
     numbers=Numbers(_stale, _of_rank),
-    played="musterpoint.local.platforms.tfconfig",
     row=Row(
         "#tf_config",
         "`TF_CONFIG`: chief, workers, parameter servers",

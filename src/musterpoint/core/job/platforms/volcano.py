@@ -15,7 +15,7 @@ from musterpoint.core.job.fields import count
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.opt_ml import BASE
 from musterpoint.core.job.other_platforms import shown_variables
-from musterpoint.core.job.platform import Platform, Row
+from musterpoint.core.job.platform import Platform, Row, Sample
 from musterpoint.core.job.pods import pod_name, pod_paths
 from musterpoint.core.job.rosters import listed_job, needed, once_each, read_from
 
@@ -65,7 +65,17 @@ PLATFORM = Platform(
     variables=("VC_", "VK_TASK_INDEX", "KUBERNETES_SERVICE", "HOSTNAME"),
     found=lambda environ, _base: any(LISTS.fullmatch(name) and environ[name].strip() for name in environ),
     folder=BASE,
-    played="musterpoint.local.platforms.volcano",
+    sample=Sample(
+        "train-worker-{rank}.train",
+        {
+            "KUBERNETES_SERVICE_HOST": "10.96.0.1",
+            "HOSTNAME": "{pod}",
+            "VC_WORKER_HOSTS": "{names:,}",
+            "VC_WORKER_NUM": "{hosts}",
+            INDEX: "{rank}",
+            "VK_TASK_INDEX": "{rank}",
+        },
+    ),
     row=Row(
         "#volcano",
         "`VC_*_HOSTS` and `VC_TASK_INDEX` of the plugins `svc` and `env`",

@@ -20,6 +20,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import BY_FIELD, Settings
 from musterpoint.cli.bundle import bundle
 from musterpoint.cli.driver import FIELDS, NAME
+from musterpoint.cli.options import read_option
 
 
 class Muster(DistributedConfig):
@@ -54,7 +55,7 @@ class Muster(DistributedConfig):
                     f"{option.variable} in the image"
                 )
             try:
-                option.read(str(value), name)
+                read_option(option, str(value), name)
             except UsageError as error:  # pydantic gathers only errors of this kind
                 raise ValueError(str(error)) from None
             if "'" in str(value):

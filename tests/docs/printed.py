@@ -10,7 +10,7 @@ from contextlib import redirect_stdout
 from typing import NamedTuple
 
 from musterpoint.cli import main, options
-from musterpoint.core.launch.table import every
+from musterpoint.core.launch.launchers import every
 
 from . import commands
 from .blocks import PAGES, ROOT

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from musterpoint.base import exit_codes
-from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.core.job.exports import sagemaker_exports
 from musterpoint.core.job.model import EntryPoint, Job
+from musterpoint.core.launch.launchers import LAUNCHERS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(page for folder in ("", "docs/**/", "docker/", "deploy/**/", "container/", "examples/**/")

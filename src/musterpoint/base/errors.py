@@ -6,7 +6,7 @@ to do about it.
 
 from __future__ import annotations
 
-from typing import Iterable
+from typing import Iterable, Sequence
 
 from musterpoint.base import exit_codes
 
@@ -86,3 +86,20 @@ def similar(word: str, known: Iterable[str], cutoff: float = 0.75) -> str:
     import difflib  # 8 ms with what it imports
 
     return next(iter(difflib.get_close_matches(word, list(known), 1, cutoff)), "")
+
+
+def chosen(choices: Sequence[str], text: str, where: str) -> str:
+    """``text``, which must be one of ``choices``; a UsageError names ``where`` (a flag or variable)."""
+    if text not in choices:
+        near = similar(text, choices, 0.6) if len(choices) > 4 else ""
+        meant = f" (did you mean {near}?)" if near else ""
+        raise UsageError(f"{where}={shown_text(text)}: expected one of {', '.join(choices)}{meant}")
+    return text
+
+
+def shown_text(text: str) -> str:
+    """``text`` in quotation marks, without the end of a long one."""
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
+
+
+_SHOWN = 80

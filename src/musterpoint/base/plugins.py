@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from musterpoint.base.errors import UsageError
+from musterpoint.base.errors import UsageError, chosen
+from musterpoint.base.records import NamedTuple
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -15,6 +16,23 @@ LOCAL_PLATFORMS = "musterpoint.local_platforms"
 """The groups of entry points."""
 
 Kind = TypeVar("Kind")
+
+
+class Named(NamedTuple):
+    """The names that an option can have: ``auto``, ours, and those that installed packages add to a group."""
+
+    field: str
+    group: str
+    ours: tuple[str, ...]
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """All of them but for packages'."""
+        return ("auto", *self.ours)
+
+    def read(self, text: str, where: str) -> str:
+        """``text``, which must be such a name; a UsageError names ``where`` (a flag or variable)."""
+        return text if text in self.choices else chosen((*self.choices, *names(self.group)), text, where)
 
 
 def names(group: str) -> tuple[str, ...]:

@@ -5,12 +5,11 @@ documentation's table and ``muster env`` are made from both.
 """
 
 from functools import partial
-from typing import Any, Callable, Iterator, Literal, Mapping, Sequence, get_args, get_origin
+from typing import Any, Callable, Iterator, Literal, Mapping, get_args, get_origin
 
-from musterpoint.base import plugins, readers
-from musterpoint.base.errors import UsageError, similar
+from musterpoint.base import readers
+from musterpoint.base.errors import UsageError, chosen, shown_text
 from musterpoint.base.exit_codes import STOPPED
-from musterpoint.base.kinds import LAUNCHERS, PLATFORMS
 from musterpoint.base.records import NamedTuple
 
 Rendezvous = Literal["static", "c10d"]
@@ -119,8 +118,6 @@ class Option(NamedTuple):
     ``older``: an earlier name of the variable, which still counts.
     ``of_some``: whether only some launchers read it: those whose object says so. Others warn that it has no effect.
     ``refused``: whether the others refuse it instead.
-    ``names``: all values that it can have, where the type doesn't say so.
-    ``plugins``: the group of entry points in which installed packages add to the values.
     ``path``: that the value is one, and where a relative one is looked up.
     ``repeats``: whether it may be given several times; the value then has a line for each.
     """
@@ -136,8 +133,6 @@ class Option(NamedTuple):
     older: str = ""
     of_some: bool = False
     refused: bool = False
-    names: tuple[str, ...] = ()
-    plugins: str = ""
     path: Path = ""
     repeats: bool = False
 
@@ -151,9 +146,7 @@ class Option(NamedTuple):
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """All values it can have, without those that plugins add; empty where ``parse`` decides."""
-        if self.names:
-            return self.names
+        """All values it can have; empty where ``parse`` decides."""
         kind = Settings.__annotations__[self.field]
         origin: Any = get_origin(kind)
         return tuple(filter(None, get_args(kind))) if origin is Literal else ()
@@ -167,8 +160,6 @@ class Option(NamedTuple):
 
     def read(self, text: str, where: str) -> Any:
         """``text`` as a value; a UsageError names ``where`` (a flag or variable) and what was expected."""
-        if self.plugins and text not in self.choices:
-            return chosen((*self.choices, *plugins.names(self.plugins)), text, where)
         if self.choices:
             return chosen(self.choices, text, where)
         if self.path not in ("", "output") and not text:  # of a shell's variable that isn't set
@@ -176,30 +167,13 @@ class Option(NamedTuple):
         try:
             return self.parse(text)
         except ValueError as error:
-            raise UsageError(f"{where}={'***' if self.secret else _shown(text)}: {error}") from None
-
-
-def chosen(choices: Sequence[str], text: str, where: str) -> str:
-    """``text``, which must be one of ``choices``; a UsageError names ``where`` (a flag or variable)."""
-    if text not in choices:
-        near = similar(text, choices, 0.6) if len(choices) > 4 else ""
-        meant = f" (did you mean {near}?)" if near else ""
-        raise UsageError(f"{where}={_shown(text)}: expected one of {', '.join(choices)}{meant}")
-    return text
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
-
-
-_SHOWN = 80
+            raise UsageError(f"{where}={'***' if self.secret else shown_text(text)}: {error}") from None
 
 
 OPTIONS: tuple[Option, ...] = (
     Option("launcher", "what starts the ranks. auto: what the job's distribution settings ask for; where there are "
            "none, the program once per host in a container of a platform, and torchrun for a program that you typed, "
-           "if there are several slots. docs/launchers.md says which fits what", "NAME",
-           names=("auto", *LAUNCHERS), plugins="musterpoint.launchers"),
+           "if there are several slots. docs/launchers.md says which fits what", "NAME"),
     Option("slots", "ranks on each host; give it where there are no GPUs to count, or where fewer of them are to be "
            "used", "N", readers.read_count, aliases=("--nproc-per-node",),
            unless_given="what the job says, else GPUs, else Neuron cores, AMD GPUs or Gaudis, else 1; "
@@ -339,8 +313,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("group", "the instance group that runs the distribution, where the job has several and names none", "NAME",
            unless_given="the one group with accelerators"),
     Option("platform", "whose variables and files say which hosts there are; auto looks for them. plain: nobody's, "
-           "this host is a job of its own. Name one where a host has the variables of two", "NAME",
-           names=("auto", *PLATFORMS), plugins="musterpoint.platforms"),
+           "this host is a job of its own. Name one where a host has the variables of two", "NAME"),
     Option("hosts_file", "a file as /etc/hosts, for names that the resolver doesn't know; it goes before the resolver",
            "FILE", unless_given="none", path="here"),
     Option("secret", "a text that all hosts of the job share, 16 characters or more: who knows it is let in, from "
@@ -393,7 +366,7 @@ def enough_to_meet(environ: Mapping[str, str], given: Mapping[str, Any]) -> tupl
         UsageError: the first of them, where the hosts can't meet without one.
     """
     gone = {each: instead for each, instead in removed_variables(environ) if environ[each] not in NOTHING_ASKED}
-    wrong = [UsageError(f"{each}={_shown(environ[each])}: this option is gone: {gone[each]}") for each in gone]
+    wrong = [UsageError(f"{each}={shown_text(environ[each])}: this option is gone: {gone[each]}") for each in gone]
     values = {}
     for field, read in _readers(environ, given):
         try:

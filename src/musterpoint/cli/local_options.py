@@ -14,7 +14,7 @@ from musterpoint.base.readers import read_count
 from musterpoint.base.settings import BY_FIELD, from_environ, variable_of
 from musterpoint.cli.options import Command, Parser, add_options, given, one_of, split
 from musterpoint.core.job import platforms
-from musterpoint.core.launch.table import instead_of, of_program
+from musterpoint.core.launch.launchers import instead_of, of_program
 from musterpoint.local import job
 from musterpoint.local.backend import BACKENDS
 from musterpoint.local.host_environment import host_environment

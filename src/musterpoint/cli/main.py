@@ -13,7 +13,7 @@ from typing import Mapping, NamedTuple, Sequence
 import musterpoint
 from musterpoint.base.errors import UsageError, similar
 from musterpoint.cli.errors import guarded
-from musterpoint.core.launch.table import instead_of
+from musterpoint.core.launch.launchers import instead_of
 
 
 class Entry(NamedTuple):

@@ -10,9 +10,12 @@ import textwrap
 from typing import Any, Callable, Collection, Mapping, NamedTuple, NoReturn, Sequence
 
 from musterpoint.base import spellings
-from musterpoint.base.errors import UsageError, similar
-from musterpoint.base.settings import OPTIONS, REMOVED, TO_MEET, Option, chosen, removed_flag, removed_options
-from musterpoint.core.launch.table import readers
+from musterpoint.base.errors import UsageError, chosen, similar
+from musterpoint.base.plugins import Named
+from musterpoint.base.settings import OPTIONS, REMOVED, TO_MEET, Option, removed_flag, removed_options
+from musterpoint.core.job import platforms
+from musterpoint.core.launch import launchers
+from musterpoint.core.launch.launchers import readers
 from musterpoint.core.runtime import Request
 
 SCRIPT_FLAG = "--train-script"
@@ -225,7 +228,7 @@ def add_options(parser: Parser, leave_out: Collection[str] = (), prefix: str = "
             *flags,
             dest=option.field,
             type=_reader(option, flags[0]),
-            metavar="|".join(option.choices) if 0 < len(option.choices) <= 4 else option.metavar,
+            metavar="|".join(choices) if 0 < len(choices := choices_of(option)) <= 4 else option.metavar,
             default=argparse.SUPPRESS,
             help=_help(option),
             action="append" if option.repeats else "store",
@@ -234,6 +237,20 @@ def add_options(parser: Parser, leave_out: Collection[str] = (), prefix: str = "
             parser.hide(option.field)
     for field, flag, take in removed_options():  # a value that asks for nothing is only warned of
         parser.add_argument(prefix + flag[2:], dest=field, type=take, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+
+
+NAMED: Mapping[str, Named | Option] = {each.field: each for each in (launchers.NAMED, platforms.NAMED)}
+"""The options whose values are names of objects, by field."""
+
+
+def choices_of(option: Option) -> tuple[str, ...]:
+    """All values of an option, without those that installed packages add; empty where there are too many."""
+    return NAMED.get(option.field, option).choices
+
+
+def read_option(option: Option, text: str, where: str) -> Any:
+    """``text`` as a value of an option; a UsageError names ``where`` (a flag or variable) and what was expected."""
+    return NAMED.get(option.field, option).read(text, where)
 
 
 def topic(option: Option) -> str:
@@ -436,7 +453,7 @@ def settings_table() -> str:
     """Every option as a Markdown table, for the documentation."""
     rows = ["| option | variable | meaning | default |", "|---|---|---|---|"]
     for option in OPTIONS:
-        values = "\\|".join(option.choices) or option.metavar
+        values = "\\|".join(choices_of(option)) or option.metavar
         aliases = "".join(f", `{alias}`" for alias in option.aliases)
         rows.append(f"| `{option.flag} {values}`{aliases} | `{option.variable}` | {option.help} | {option.default} |")
     return "\n".join(rows) + "\n"
@@ -444,10 +461,10 @@ def settings_table() -> str:
 
 def _reader(option: Option, flag: str) -> Value:
     # argparse would replace a ValueError's message by its own
-    return Value(lambda text: option.read(text, flag), option.choices)
+    return Value(lambda text: read_option(option, text, flag), choices_of(option))
 
 
 def _help(option: Option) -> str:
-    choices = f" ({', '.join(option.choices)})" if len(option.choices) > 4 else ""
+    choices = f" ({', '.join(choices_of(option))})" if len(choices_of(option)) > 4 else ""
     default = f" [{option.default}]" if option.default else ""
     return (option.help + choices + default).replace("%", "%%")

@@ -18,8 +18,7 @@ from musterpoint.cli.options import OWN_PREFIX, Parser, add_options, given
 from musterpoint.cli.plan import show, with_line
 from musterpoint.cli.torchrun_flags import BY_SPELLING, FLAGS, CommandLine, Said, ignored_line, read, table
 from musterpoint.core.fabric.devices import survey
-from musterpoint.core.launch.commands import launching
-from musterpoint.core.launch.table import instead_of, of_program
+from musterpoint.core.launch.launchers import instead_of, launching, of_program
 from musterpoint.core.runtime import Request
 from musterpoint.tools.plans.preview import preview_request
 

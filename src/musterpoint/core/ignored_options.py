@@ -20,8 +20,8 @@ from musterpoint.core.job import platforms
 from musterpoint.core.job.fields import small_text
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.choose import Choice
+from musterpoint.core.launch.launchers import find, readers
 from musterpoint.core.launch.smdistributed import not_asked
-from musterpoint.core.launch.table import find, readers
 
 _SUPERVISORS = ("AGENT_STAYS", "CPUS", "EXPAND", "FIRST_RANK", "LOCAL_RANK_AT", "SOCKET", "STUB")
 """To a launcher's stubs and agents (control_socket.py, rank_environment.py)."""

@@ -37,7 +37,7 @@ from musterpoint.core.launch.launcher import (
     refuse,
     wanted_ports,
 )
-from musterpoint.core.launch.table import find, instead_of, of_program
+from musterpoint.core.launch.launchers import find, instead_of, of_program
 from musterpoint.core.part import JobContext, Part, Ready, Refused, Stopped
 from musterpoint.core.ports import Ports, offered
 from musterpoint.core.rollcall.roster import LONGEST_PLACE, Offer

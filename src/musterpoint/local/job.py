@@ -11,13 +11,13 @@ import time
 from typing import Any, Literal, Mapping, NamedTuple, get_args
 
 from musterpoint.base.errors import UsageError, similar
-from musterpoint.base.kinds import PLATFORMS
 from musterpoint.base.masking import Masker
 from musterpoint.base.metrics import Metric
 from musterpoint.base.readers import MOST_COUNTED
 from musterpoint.base.untrusted import checked, read_regular
 from musterpoint.core.data.places import is_path, read_channel
-from musterpoint.core.launch.table import instead_of
+from musterpoint.core.job.platforms import PLATFORMS
+from musterpoint.core.launch.launchers import instead_of
 
 NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")

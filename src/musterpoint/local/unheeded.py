@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Callable, Mapping, NamedTuple
 
-from musterpoint.core.launch.table import find
+from musterpoint.core.launch.launchers import find
 from musterpoint.local.job import LocalJob
 from musterpoint.local.platforms import played
 

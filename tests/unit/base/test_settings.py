@@ -8,7 +8,6 @@ import pytest
 
 from musterpoint.base import plugins
 from musterpoint.base.errors import UsageError
-from musterpoint.base.kinds import PLATFORMS
 from musterpoint.base.settings import (
     BY_FIELD,
     LOCAL,
@@ -16,13 +15,13 @@ from musterpoint.base.settings import (
     OPTIONS,
     PROGRAM_ARGS,
     REMOVED,
-    Option,
     Settings,
     from_environ,
     without_own,
 )
 from musterpoint.cli import launch
 from musterpoint.core.ignored_options import unknown_variables
+from musterpoint.core.job.platforms import PLATFORMS
 from musterpoint.local.words import to_words
 
 
@@ -73,7 +72,6 @@ def test_the_command_line_wins() -> None:
 
 
 WRONG = [
-    ("MUSTER_LAUNCHER", "horovod", "expected one of auto, script"),
     ("MUSTER_SLOTS", "0", "a whole number, 1 to 65536"),
     ("MUSTER_SLOTS", "four", "a whole number, 1 to 65536"),
     ("MUSTER_ROLLCALL_TIMEOUT", "-1", "a number of seconds"),
@@ -187,7 +185,7 @@ def test_two_packages_of_one_name_are_refused(site: Path) -> None:
 
 def test_an_option_takes_their_names(site: Path) -> None:
     package(site, "sixth-plugin", "foreign = sixth_plugin:ONE")
-    option = Option("platform", "", "NAME", names=("auto", *PLATFORMS), plugins=GROUP)
+    option = plugins.Named("platform", GROUP, tuple(PLATFORMS))
     assert option.read("foreign", "--platform") == "foreign"
     with pytest.raises(UsageError, match=r"expected one of auto, sagemaker.*plain, foreign .did you mean foreign"):
         option.read("foreing", "--platform")

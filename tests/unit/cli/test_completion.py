@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.cli.completion import SHELLS, in_short
 from musterpoint.cli.main import COMMANDS, main
+from musterpoint.core.launch.launchers import LAUNCHERS
 
 pytest.importorskip("shtab")
 # what is typed before the TAB → what is offered for its last word, all of it or (after "…") some of it

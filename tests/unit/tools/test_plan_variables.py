@@ -9,14 +9,13 @@ from typing import Iterator
 import pytest
 
 from musterpoint.base.errors import MusterError
-from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.base.masking import Masker
 from musterpoint.core.code import interpreter
 from musterpoint.core.fabric.accelerate import Accelerate
 from musterpoint.core.fabric.mpi import OPEN_MPI, Mpi
 from musterpoint.core.job import platforms
 from musterpoint.core.job.variables import of_platform
-from musterpoint.core.launch.launchers import accelerate, mpi
+from musterpoint.core.launch.launchers import LAUNCHERS, accelerate, mpi
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.runtime import Request
 from musterpoint.tools.plans.page import page_of

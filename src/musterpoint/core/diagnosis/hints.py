@@ -13,8 +13,8 @@ from musterpoint.base import temporary
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.code.program_files import ProgramFiles
 from musterpoint.core.diagnosis.facts import UNKNOWN, JobFacts
+from musterpoint.core.launch.launchers import find
 from musterpoint.core.launch.smdistributed import asking
-from musterpoint.core.launch.table import find
 
 
 class Case(NamedTuple):

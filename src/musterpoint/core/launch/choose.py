@@ -11,7 +11,7 @@ from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.inputs import capacity_of
 from musterpoint.core.launch.launcher import Lacks, Launcher, Wanted, refuse
-from musterpoint.core.launch.table import (
+from musterpoint.core.launch.launchers import (
     FOR_SLOTS,
     FOR_STARTED,
     ON_ITS_OWN,

@@ -1,4 +1,4 @@
-"""Command lines of launchers, also behind ``env``, ``nice``, a shell's ``-c`` and the like: one reading for all."""
+"""Finds the command behind ``env``, ``nice``, a shell's ``-c`` and the like, by which launchers are known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import shlex
 from typing import Sequence
 
 from musterpoint.base.executables import SHELLS
-from musterpoint.base.kinds import LAUNCHERS
 
 _PYTHON = re.compile(r"python[0-9.]*")
 _ASSIGNMENT = re.compile(r"\w+=")
@@ -39,8 +38,8 @@ _MODULE = re.compile(r"-[bBdEiIOPqsSuv]*m(.*)")
 _VALUED_BY_PYTHON = ("-W", "-X", "--check-hash-based-pycs")
 
 
-def launching(words: Sequence[str]) -> str:
-    """The command, or Python's module, of a launcher that ``words`` run; empty: they run none."""
+def run_by(words: Sequence[str]) -> Sequence[str]:
+    """The command, or Python's module, that ``words`` run in the end, with the words behind it; none: it is unknown."""
     for _ in words:  # each turn takes words away
         name = os.path.basename(words[0]) if words else ""
         if name in SHELLS:
@@ -50,25 +49,18 @@ def launching(words: Sequence[str]) -> str:
         elif _PYTHON.fullmatch(name):
             return _of_python(words[1:])
         else:
-            return _named(name, words[1:])
-    return ""
+            return (name, *words[1:])
+    return ()
 
 
-def _of_python(words: Sequence[str]) -> str:
-    """The launcher's module, or its command's script, that a Python with these ``words`` runs; empty: none."""
+def _of_python(words: Sequence[str]) -> Sequence[str]:
+    """The module, or the script's name, that a Python with these ``words`` runs, with the words behind it."""
     while words and words[0].startswith("-"):
         module = _MODULE.fullmatch(words[0])
         if module is not None:
-            named = (module[1], *words[1:]) if module[1] else words[1:]
-            return _named(named[0], named[1:]) if named else ""
+            return (module[1], *words[1:]) if module[1] else words[1:]
         words = words[1 + (words[0] in _VALUED_BY_PYTHON) :]
-    return _named(os.path.basename(words[0]), words[1:]) if words else ""
-
-
-def _named(name: str, behind: Sequence[str]) -> str:
-    """``name`` where it is a launcher's command: some are one only with a word that follows."""
-    called = {name, f"{name} {behind[0]}" if behind else name}
-    return name if any(not called.isdisjoint(row.commands) for row in LAUNCHERS.values()) else ""
+    return (os.path.basename(words[0]), *words[1:]) if words else ()
 
 
 def _behind(words: Sequence[str], operands: int = 0, valued: str = "") -> Sequence[str]:

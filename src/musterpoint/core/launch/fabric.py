@@ -49,7 +49,7 @@ def _cpu_sets(inputs: LaunchInputs, slots: int) -> tuple[CpuSet, ...]:
     """The processors of this host's slots; torchrun's own option, where it was given, settles that."""
     how = inputs.settings.cpu_binding
     wanted = how == "slots" or (how == "auto" and inputs.devices.gpus > 1)
-    if not wanted or inputs.kind.once or inputs.settings.numa_binding:
+    if not wanted or inputs.launcher.once or inputs.settings.numa_binding:
         return ()
     return cpu_sets(slots, how, inputs.environ)
 
@@ -57,7 +57,7 @@ def _cpu_sets(inputs: LaunchInputs, slots: int) -> tuple[CpuSet, ...]:
 def _miscounted(inputs: LaunchInputs) -> Notes:
     if inputs.devices.slots == 1 and not inputs.job.counted.variable:
         return ()
-    warning = miscounted(inputs.job, inputs.settings, inputs.devices, inputs.kind)
+    warning = miscounted(inputs.job, inputs.settings, inputs.devices, inputs.launcher)
     return (warning,) if warning else ()
 
 
@@ -74,7 +74,7 @@ def wanted_for_neuron(launcher: Launcher, devices: Devices) -> tuple[int, ...]:
 def _neuron_port(inputs: LaunchInputs) -> int:
     """The one that the leader offered."""
     ports = inputs.roster.group[0].ports
-    return ports[-1] if ports and wanted_for_neuron(inputs.kind, inputs.devices) else NEURON_PORT
+    return ports[-1] if ports and wanted_for_neuron(inputs.launcher, inputs.devices) else NEURON_PORT
 
 
 def miscounted(job: Job, settings: Settings, devices: Devices, launcher: Launcher) -> str:

@@ -18,8 +18,8 @@ from musterpoint.core.launch import smdistributed
 from musterpoint.core.launch.choose import Choice
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launcher import asks_for_ssh
+from musterpoint.core.launch.launchers import ON_ITS_OWN, find
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, told_local_rank
-from musterpoint.core.launch.table import ON_ITS_OWN
 from musterpoint.core.rollcall.roster import Roster
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def plan_host(
     machine = Machine(devices.machine_cpus, devices.gpus, devices.neuron_cores)
     exports = sagemaker_exports(job, environ, machine, roster.master_address, roster.master_port)
     bare = LaunchInputs(
-        host.choice.launcher,
+        find(host.choice.launcher),
         job,
         host.workspace,
         roster,
@@ -80,13 +80,13 @@ def plan_host(
         notes += about_fabric
     plan = build_plan(inputs)
     if job.in_group:
-        smdistributed.check_layout(job, environ, inputs.kind, plan)
+        smdistributed.check_layout(job, environ, inputs.launcher, plan)
     _check_size(plan, environ)
     notes += host.notes
     if options.max_restarts and not roster.attempt:
         notes.append(restarts.note(options))
     if job.in_group:
-        notes += smdistributed.notes(job, environ, inputs.kind, host.choice.reason)
+        notes += smdistributed.notes(job, environ, inputs.launcher, host.choice.reason)
     return plan._replace(notes=(*plan.notes, *notes)) if notes else plan
 
 
@@ -138,8 +138,8 @@ def build_plan(inputs: LaunchInputs) -> LaunchPlan:
         LauncherError: the launcher can't start this job here.
         UsageError: an option or a variable of the launcher's is wrong.
     """
-    own = inputs if inputs.roster.seat.grouped else inputs._replace(launcher=ON_ITS_OWN)
-    plan = own.kind.plan(own)
+    own = inputs if inputs.roster.seat.grouped else inputs._replace(launcher=find(ON_ITS_OWN))
+    plan = own.launcher.plan(own)
     for step in STEPS:
         plan = step(own, plan)
     return plan
@@ -167,7 +167,7 @@ def _with_mpi_options(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     """
     given, more = inputs.job.distribution, inputs.settings.mpi_options
     grouped = inputs.roster.seat.grouped
-    if not (given.options or more) or not grouped or "mpi_options" in inputs.kind.reads:
+    if not (given.options or more) or not grouped or "mpi_options" in inputs.launcher.reads:
         return plan
 
     from musterpoint.core.launch.mpi.options import without_mpi  # 3 ms, for jobs with such options
@@ -187,7 +187,7 @@ def _with_mpi_options(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
 
 def _with_local_rank(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     """``plan`` with ``--local_rank=N`` behind a script's or module's name, where settings or the launcher want it."""
-    launcher = inputs.kind
+    launcher = inputs.launcher
     wanted = inputs.settings.local_rank or launcher.local_rank
     flag = "--local-rank" if wanted == "dashed" else "--local_rank"
     at = {"python": 2, "module": 3}.get(inputs.workspace.kind, -1)
@@ -203,7 +203,7 @@ def _with_local_rank(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
 
 def _with_ssh(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     """``plan`` with ssh between the hosts, where that was asked for."""
-    if not inputs.roster.seat.grouped or not asks_for_ssh(inputs.kind, inputs.settings):
+    if not inputs.roster.seat.grouped or not asks_for_ssh(inputs.launcher, inputs.settings):
         return plan
     from musterpoint.core.launch.ssh import with_ssh  # 2 ms
 
@@ -260,7 +260,7 @@ PROXIES = ("grpc_proxy", "https_proxy", "http_proxy", "HTTPS_PROXY", "HTTP_PROXY
 def _past_proxies(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     """``plan`` with the job's hosts among those that no proxy is asked for, where servers on them talk."""
     proxy = next((name for name in PROXIES if inputs.environ.get(name)), "")
-    if not proxy or not inputs.kind.talks_grpc or len(inputs.roster.group) < 2:
+    if not proxy or not inputs.launcher.talks_grpc or len(inputs.roster.group) < 2:
         return plan
     hosts = [word for seat in inputs.roster.group for word in dict.fromkeys((seat.name, seat.address)) if word]
     settings = []

@@ -16,7 +16,6 @@ from musterpoint.core.job.platform import Platform, StartedBy
 from musterpoint.core.launch.launcher import Launcher
 from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.core.launch.smdistributed import TOKEN, token, wanted
-from musterpoint.core.launch.table import find
 from musterpoint.core.rollcall.roster import Roster
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ TASKS = "MUSTER_STARTUP"
 class LaunchInputs(NamedTuple):
     """All that the plan of one host depends on.
 
-    launcher: what starts the group's ranks, by its name.
+    launcher: what starts the group's ranks.
     job: what the platform asked for.
     workspace: the user's program on this host.
     roster: all hosts, and which one this is.
@@ -54,7 +53,7 @@ class LaunchInputs(NamedTuple):
     ssh: OpenSSH on this host, where the job has ssh between its hosts.
     """
 
-    launcher: str
+    launcher: Launcher
     job: Job
     workspace: Workspace
     roster: Roster
@@ -67,11 +66,6 @@ class LaunchInputs(NamedTuple):
     known: object = None
     cpu_sets: tuple[CpuSet, ...] = ()
     ssh: "Ssh | None" = None
-
-    @property
-    def kind(self) -> Launcher:
-        """The launcher."""
-        return find(self.launcher)
 
     @property
     def hosts(self) -> int:
@@ -87,7 +81,7 @@ class LaunchInputs(NamedTuple):
     def started(self) -> StartedRank | None:
         """The rank that the platform has started this process as, where it runs as such; None where we start ranks."""
         started = self.job.started
-        runs = started is not None and self.kind.takes_started and started.local_size == self.roster.seat.slots
+        runs = started is not None and self.launcher.takes_started and started.local_size == self.roster.seat.slots
         return started if runs else None
 
     @property
@@ -123,7 +117,7 @@ class LaunchInputs(NamedTuple):
     @property
     def _tasks(self) -> tuple[EnvSetting, ...]:
         """What runs in the user's Python when a rank starts, as a variable."""
-        names = [*self.kind.startup]
+        names = [*self.launcher.startup]
         names += ["stack_dumps", "flight_recorder"] if self.settings.stall_timeout is not None else []
         reason = "what musterpoint does when a rank's Python starts"
         return (EnvSetting(TASKS, ",".join((*names, "exceptions")), reason),)
@@ -141,7 +135,7 @@ class LaunchInputs(NamedTuple):
     def program_environment(self, *own: EnvSetting) -> tuple[EnvSetting, ...]:
         """:meth:`environment` for a program that no stub starts: with its PYTHONPATH."""
         settings = self.environment(*own)
-        hidden = "PYTHONPATH" in self.kind.hidden(self.environ)
+        hidden = "PYTHONPATH" in self.launcher.hidden(self.environ)
         if not self.pythonpath or (self.pythonpath == self.environ.get("PYTHONPATH", "") and not hidden):
             return settings
         reason = "the program's code, in front of the PYTHONPATH it was given"
@@ -152,7 +146,7 @@ class LaunchInputs(NamedTuple):
 
         It was offered in the roll call; where none asked for any, it follows the master port.
         """
-        servers = [name for name in self.kind.servers if name in self.modules or name == module]
+        servers = [name for name in self.launcher.servers if name in self.modules or name == module]
         offered, at = self.roster.group[0].ports, servers.index(module)
         return offered[at] if at < len(offered) else self.roster.master_port + 1 + at
 
@@ -168,7 +162,7 @@ class LaunchInputs(NamedTuple):
         A launcher with other ranks replaces those fields.
         """
         return LaunchPlan(
-            launcher=self.launcher,
+            launcher=self.launcher.name,
             host=self.roster.me,
             processes=processes,
             environment=environment,
@@ -177,8 +171,8 @@ class LaunchInputs(NamedTuple):
             first_rank=self.roster.first_rank,
             user_cwd=self.workspace.cwd,
             user_pythonpath=self.pythonpath,
-            unset=tuple(dict.fromkeys((*self.kind.hidden(self.environ), *unset, *self._misleading()))),
-            independent=self.kind.independent,
+            unset=tuple(dict.fromkeys((*self.launcher.hidden(self.environ), *unset, *self._misleading()))),
+            independent=self.launcher.independent,
             notes=notes,
             cpu_sets=self.cpu_sets,
         )
@@ -188,13 +182,13 @@ class LaunchInputs(NamedTuple):
         numbers = self.platform.numbers
         if numbers is None or self.started is not None:
             return ()
-        started_by: StartedBy = "once" if self.kind.once else "ranks" if self.kind.takes_started else "launcher"
+        started_by: StartedBy = "once" if self.launcher.once else "ranks" if self.launcher.takes_started else "launcher"
         return numbers.stale(self.environ, started_by)
 
     def _common(self) -> tuple[EnvSetting, ...]:
         """The settings that every launcher adds."""
         # a program that runs once on a host has the host to itself
-        ranks = 0 if self.kind.once else self.roster.seat.slots
+        ranks = 0 if self.launcher.once else self.roster.seat.slots
         expected = self.platform.exports_reason
         time_to_stop = -(-rank_grace(self.job.grace, self.settings.stop_grace) // 1)
         return (
@@ -229,7 +223,7 @@ class LaunchInputs(NamedTuple):
         return (
             self.devices.cpu_only
             and self.roster.world_size > 1
-            and _ON_CPUS.name not in self.kind.leaves_out
+            and _ON_CPUS.name not in self.launcher.leaves_out
             and not self.job.distribution.kind.startswith("smdistributed")
             and not any("deepspeed" in word.lower() for word in words)
         )

@@ -1,6 +1,6 @@
 """A launcher as one object: all that differs by launcher. Each has a file of its own, ``launchers/NAME.py``.
 
-:mod:`musterpoint.core.launch.table` finds the object by its name; no other code compares the name.
+:mod:`musterpoint.core.launch.launchers` finds the object by its name; no other code compares the name.
 """
 
 import re

@@ -13,7 +13,7 @@ from typing import Callable, Iterator, Mapping
 from musterpoint.base.loop import READ, Loop, Timer
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.diagnosis import ProgramEnd, ScriptEnd
-from musterpoint.core.launch.commands import launching
+from musterpoint.core.launch.launchers import launching
 from musterpoint.core.processes import tree
 
 SOONEST, LATEST, SLOWER = 0.005, 0.5, 1.2

@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import Callable, Mapping
 
 from musterpoint.base import plugins
-from musterpoint.base.errors import UsageError
-from musterpoint.base.settings import chosen
+from musterpoint.base.errors import UsageError, chosen
 from musterpoint.core.job import platforms
 from musterpoint.local.platforms import commands
 from musterpoint.local.platforms.platform import LocalPlatform
 
-DEFAULT = platforms.NAMES[0]
+DEFAULT = next(iter(platforms.PLATFORMS))
 
 
 def _azureml() -> LocalPlatform:
@@ -67,7 +66,7 @@ OWN: Mapping[str, Callable[[], LocalPlatform]] = {
 
 def playable() -> tuple[str, ...]:
     """The names of our platforms that can be played."""
-    return tuple(name for name in platforms.NAMES if name in OWN or platforms.load(name).sample)
+    return tuple(name for name in platforms.PLATFORMS if name in OWN or platforms.load(name).sample)
 
 
 def read_platform(text: str) -> str:

@@ -16,7 +16,7 @@ from musterpoint.core.job.model import Job, StartedRank
 from musterpoint.core.job.platforms.azureml import read
 from musterpoint.core.job.read import masker_of, read_job
 from musterpoint.core.launch.launcher import Question
-from musterpoint.core.launch.table import find
+from musterpoint.core.launch.launchers import find
 
 TWO, BOTH = "10.0.0.4,10.0.0.5", ("10.0.0.4", "10.0.0.5")
 MPI = {

@@ -9,9 +9,9 @@ from typing import Iterator, get_args, get_type_hints
 import pytest
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.kinds import PLATFORMS
 from musterpoint.core.job import platforms
 from musterpoint.core.job.platform import Platform
+from musterpoint.core.job.platforms import PLATFORMS
 from musterpoint.local import platforms as local_platforms
 from musterpoint.local.options import Options
 from musterpoint.local.platforms.platform import LocalPlatform
@@ -23,7 +23,7 @@ pytestmark = IN_ONE_WORKER
 OWN = ("core/job/platforms/", "local/platforms/")
 """Where a platform's own files are."""
 OTHER_MEANINGS = {
-    "base/kinds.py": set(PLATFORMS),  # the table of all platforms
+    "core/job/platforms/__init__.py": set(PLATFORMS),  # the table of all platforms
     "base/settings.py": {"sagemaker"},  # the spelling of arguments
     "core/job/hyperparameters.py": {"sagemaker"},  # the toolkit that spells arguments so
     "core/job/sagemaker_files.py": {"sagemaker"},  # likewise; a folder's name, and what the files' reader fills in
@@ -67,12 +67,12 @@ def test_a_platforms_file_names_itself_only() -> None:
 
 
 def test_the_tables_agree() -> None:
-    assert sorted(platforms.NAMES) == sorted(PLATFORMS)
-    for name in platforms.NAMES:
+    assert sorted(platforms.PLATFORMS) == sorted(PLATFORMS)
+    for name in platforms.PLATFORMS:
         assert platforms.load(name).name == name
         assert platforms.load(name).row.start
     played = {name: local_platforms.played(name) for name in local_platforms.playable()}
-    assert set(platforms.NAMES) - set(played) == {"vertex", "determined", "plain"}
+    assert set(platforms.PLATFORMS) - set(played) == {"vertex", "determined", "plain"}
     assert set(get_args(get_type_hints(Options)["platform"])) == set(played)
     assert all(isinstance(made, LocalPlatform) for made in played.values())
 

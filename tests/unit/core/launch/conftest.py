@@ -15,6 +15,7 @@ from musterpoint.core.fabric.ssh import Ssh
 from musterpoint.core.job.model import Distribution, EntryPoint, Job, StartedRank
 from musterpoint.core.launch.host_plan import build_plan
 from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launchers import find
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.rollcall.roster import Roster, Seat
 
@@ -101,7 +102,7 @@ def plan() -> Planner:
         inputs = {"workspace": WORKSPACE, "devices": EIGHT_PROCESSORS, "environ": {}, **given}
         options = Settings(slots=slots_option, **more)
         return build_plan(
-            LaunchInputs(launcher, job, roster=roster, settings=options, known=known, ssh=openssh, **inputs)
+            LaunchInputs(find(launcher), job, roster=roster, settings=options, known=known, ssh=openssh, **inputs)
         )
 
     return make

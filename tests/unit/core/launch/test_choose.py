@@ -7,7 +7,6 @@ from typing import Any, get_args
 import pytest
 
 from musterpoint.base.errors import LauncherError, UsageError
-from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.base.settings import BY_FIELD, Settings
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.job.model import Counted, Distribution, DistributionKind, EntryPoint, Job, StartedRank
@@ -15,7 +14,7 @@ from musterpoint.core.launch.choose import choose
 from musterpoint.core.launch.fabric import miscounted
 from musterpoint.core.launch.inputs import capacity_of
 from musterpoint.core.launch.launcher import wanted_ports
-from musterpoint.core.launch.table import every, find
+from musterpoint.core.launch.launchers import LAUNCHERS, every, find
 
 from .conftest import Planner
 

@@ -9,15 +9,14 @@ from typing import Any, Mapping
 
 import pytest
 
-from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.base.settings import Settings
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.model import EntryPoint, Job
 from musterpoint.core.launch.inputs import STANDINS, STARTUP, TASKS, LaunchInputs
+from musterpoint.core.launch.launchers import LAUNCHERS, every, find
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, stub_arguments, through_stub
-from musterpoint.core.launch.table import every, find
 from musterpoint.core.rollcall.roster import Roster, Seat
 
 from ...running import result_of
@@ -32,7 +31,7 @@ def inputs(
     job = Job("plain", "j", names, names[-1], names, EntryPoint("t.py"))
     workspace = Workspace("python", "t.py", ("python", "t.py"), "/code", "python", paths)
     roster = Roster("j", "s", seats, "10.0.0.1", 7777, names[-1])
-    return LaunchInputs("ranks", job, workspace, roster, Devices(), Settings(), environ)._replace(**changes)
+    return LaunchInputs(find("ranks"), job, workspace, roster, Devices(), Settings(), environ)._replace(**changes)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +107,7 @@ def test_threads_are_the_containers_processors_over_the_slots(cpus: int, slots: 
 
 @pytest.mark.parametrize("launcher", [each.name for each in every() if each.once])
 def test_a_program_that_runs_once_on_a_host_has_all_its_processors(launcher: str) -> None:
-    names = [setting.name for setting in inputs(launcher=launcher).environment()]
+    names = [setting.name for setting in inputs(launcher=find(launcher)).environment()]
     assert "OMP_NUM_THREADS" not in names
 
 

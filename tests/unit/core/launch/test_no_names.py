@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from typing import Iterator
 
-from musterpoint.base.kinds import LAUNCHERS
+from musterpoint.core.launch.launchers import LAUNCHERS
 
 from ...sources import IN_ONE_WORKER, PACKAGE, files
 from ...sources import tree as tree_of

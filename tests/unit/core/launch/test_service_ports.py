@@ -9,7 +9,7 @@ import pytest
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import EntryPoint, Job
 from musterpoint.core.launch.launcher import option_for_ports, wanted_ports
-from musterpoint.core.launch.table import find
+from musterpoint.core.launch.launchers import find
 from musterpoint.core.launch.tensorflow.tasks import default_port
 
 NONE: frozenset[str] = frozenset()

@@ -19,6 +19,7 @@ from musterpoint.core.job.model import Distribution, EntryPoint, Job
 from musterpoint.core.launch.choose import choose
 from musterpoint.core.launch.inputs import SMDISTRIBUTED
 from musterpoint.core.launch.launcher import MPIRUN
+from musterpoint.core.launch.launchers import find
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.smdistributed import (
     DATAPARALLEL,
@@ -31,7 +32,6 @@ from musterpoint.core.launch.smdistributed import (
     notes,
     wanted,
 )
-from musterpoint.core.launch.table import find
 
 from .conftest import Planner
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from musterpoint.base.errors import LauncherError
-from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.base.settings import Settings
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.job.model import Distribution, EntryPoint, Job, StartedRank
@@ -16,8 +15,8 @@ from musterpoint.core.job.platforms.slurm import TASKS as SLURM
 from musterpoint.core.launch.choose import choose
 from musterpoint.core.launch.fabric import miscounted
 from musterpoint.core.launch.launcher import Wanted
+from musterpoint.core.launch.launchers import LAUNCHERS, find
 from musterpoint.core.launch.plan import LaunchPlan
-from musterpoint.core.launch.table import find
 
 from .conftest import Planner, Values
 

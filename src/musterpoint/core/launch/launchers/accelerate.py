@@ -9,17 +9,16 @@ from __future__ import annotations
 import os
 
 from musterpoint.base.errors import LauncherError, UsageError
-from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.base.settings import Settings
 from musterpoint.core.fabric.accelerate import ASSUMED, FILE, WORDS, Accelerate, ask_accelerate, read_without
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launcher import Assumed, Launcher, Question, Wanted
+from musterpoint.core.launch.launchers import LAUNCHERS, find
 from musterpoint.core.launch.launchers.ranks import plan_ranks
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.rendezvous import rendezvous
-from musterpoint.core.launch.table import find
 
 USE_CPU = "ACCELERATE_USE_CPU"
 WHAT = {

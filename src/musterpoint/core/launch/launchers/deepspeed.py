@@ -12,11 +12,11 @@ from __future__ import annotations
 import base64
 import json
 
-from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.identity import plan_restarted
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launcher import PYTHONPATH, Hidden, Launcher
+from musterpoint.core.launch.launchers import LAUNCHERS
 from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, stub_arguments
 
 DEVICES = "CUDA_VISIBLE_DEVICES"

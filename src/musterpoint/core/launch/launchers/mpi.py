@@ -8,7 +8,6 @@ environment, so no variable is on a command line. Flags and variables of each fl
 from __future__ import annotations
 
 from musterpoint.base.errors import LauncherError, UsageError
-from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.core.fabric.mpi import INTEL_MPI, MVAPICH, OPEN_MPI, Mpi, assumed_mpi, find_mpi
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.horovod import notes as horovod_notes
@@ -16,6 +15,7 @@ from musterpoint.core.launch.horovod import stall_warnings
 from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launcher import MISLEADING, MPIRUN, PYTHONPATH, Asked, Assumed, Hidden, Launcher, Question
+from musterpoint.core.launch.launchers import LAUNCHERS
 from musterpoint.core.launch.mpi.command import Command, Place, merged, set_elsewhere
 from musterpoint.core.launch.mpi.hydra import hydra
 from musterpoint.core.launch.mpi.open_mpi import MANAGERS, open_mpi

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from musterpoint.base.errors import LauncherError
-from musterpoint.base.kinds import LAUNCHERS
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.model import StartedRank
 from musterpoint.core.job.platform import RankPlace
@@ -11,6 +10,7 @@ from musterpoint.core.launch.horovod import Gloo, plan_gloo, stall_warnings
 from musterpoint.core.launch.identity import IDENTITY, identity
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launcher import Asked, Launcher
+from musterpoint.core.launch.launchers import LAUNCHERS
 from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan, rank_process, stub_arguments
 from musterpoint.core.launch.rendezvous import rendezvous
 from musterpoint.core.launch.xgboost import Tracker, plan_tracker

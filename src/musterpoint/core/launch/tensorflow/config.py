@@ -104,7 +104,7 @@ def port(inputs: LaunchInputs, host: str, place: int) -> int:
 
 def preferred(inputs: LaunchInputs, place: int) -> int:
     """The preferred port of a host's server number ``place``."""
-    return (inputs.settings.tf_port or default_port(inputs.kind, inputs.job)) + place
+    return (inputs.settings.tf_port or default_port(inputs.launcher, inputs.job)) + place
 
 
 def port_notes(inputs: LaunchInputs, servers: Sequence[tuple[str, int]]) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ READERS = 4
 OURS = """
 import os, sys
 from musterpoint.core.data.moves import bring
-from musterpoint.core.data.mover import Access
+from musterpoint.core.data.mover_process import Access
 from musterpoint.core.data.places import Channel
 from musterpoint.core.data.moves import send
 what, uri, directory, python = sys.argv[1:]

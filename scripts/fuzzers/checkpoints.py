@@ -25,7 +25,7 @@ from fuzzers.findings import Findings
 from fuzzers.histories import played
 from musterpoint.base.below import notes_of
 from musterpoint.base.errors import FetchError
-from musterpoint.core.data.mover import Access
+from musterpoint.core.data.mover_process import Access
 from musterpoint.core.data.moves import Target, restore
 from musterpoint.embedded.programs.checkpoint_manifest import Shelf
 from musterpoint.embedded.programs.checkpoint_restore import write_owned

@@ -27,7 +27,7 @@ from fuzzers.findings import Findings
 from fuzzers.histories import played
 from musterpoint.base.below import notes_of
 from musterpoint.base.errors import FetchError
-from musterpoint.core.data.mover import Access
+from musterpoint.core.data.mover_process import Access
 from musterpoint.core.data.moves import Target, restore
 from musterpoint.core.data.places import Share
 from musterpoint.embedded.programs.checkpoint_restore import write_owned

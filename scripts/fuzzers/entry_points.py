@@ -21,8 +21,8 @@ from musterpoint.base.loop import Loop
 from musterpoint.core.job.model import StartedRank
 from musterpoint.core.runtime import Runtime
 from musterpoint.core.started_per_rank.election import Meeting, Place
+from musterpoint.core.started_per_rank.host_messages import prove
 from musterpoint.core.started_per_rank.leader import Leader
-from musterpoint.core.started_per_rank.lines import prove
 from musterpoint.core.started_per_rank.meeting import Follower
 
 NASTY: tuple[Any, ...] = (

@@ -26,7 +26,7 @@ from musterpoint.base.lines import Lines
 from musterpoint.base.loop import Loop
 from musterpoint.core.channel import codec, wire
 from musterpoint.core.channel.topics.whole_checkpoints import TOPIC
-from musterpoint.core.data.mover import Access
+from musterpoint.core.data.mover_process import Access
 from musterpoint.core.data.moves import Target
 from musterpoint.core.data.places import Share
 from musterpoint.core.processes.sidecars import Sidecars

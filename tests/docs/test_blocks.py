@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.cli import local_options
-from musterpoint.local.words import read_job_file
+from musterpoint.local.job_file import read_job_file
 
 from . import commands
 from .blocks import LANGUAGES, READER, ROOT, Block, blocks

@@ -15,8 +15,8 @@ import pytest
 from tests.conftest import clean
 
 from musterpoint.base.errors import FetchError
-from musterpoint.core.data import mover
-from musterpoint.core.data.mover import Access
+from musterpoint.core.data import mover_process
+from musterpoint.core.data.mover_process import Access
 from musterpoint.core.data.moves import bring, measure, send, speed
 from musterpoint.core.data.places import Channel
 
@@ -35,7 +35,7 @@ def tree(path: Path) -> dict[str, bytes]:
 @pytest.fixture
 def reach(stack: Callable[[str], Path], s3: S3, monkeypatch: pytest.MonkeyPatch) -> Access:
     """The user's Python moves the data; ours isn't asked."""
-    monkeypatch.setattr(mover, "pythons_of", lambda access: access.pythons)
+    monkeypatch.setattr(mover_process, "pythons_of", lambda access: access.pythons)
     return Access({**clean({}), **CREDENTIALS}, (str(stack("s3") / "python"),), endpoint=s3.url)
 
 
@@ -152,11 +152,11 @@ def test_a_network_that_is_not_there_is_told_of(tmp_path: Path, reach: Access, e
 KILLED = """
 import os
 import sys
-from musterpoint.core.data import mover
+from musterpoint.core.data import mover_process
 from musterpoint.core.data.moves import bring
-from musterpoint.core.data.mover import Access
+from musterpoint.core.data.mover_process import Access
 from musterpoint.core.data.places import Channel
-mover.pythons_of = lambda access: access.pythons
+mover_process.pythons_of = lambda access: access.pythons
 bring(Channel("train", sys.argv[1]), sys.argv[2], Access(os.environ, (sys.argv[3],)))
 """
 

@@ -15,7 +15,7 @@ from typing import Any, Iterator
 import pytest
 
 from fuzzers.checkpoints_of_hosts import Host, links_of_two
-from musterpoint.core.data.mover import Access
+from musterpoint.core.data.mover_process import Access
 from musterpoint.core.data.moves import Target, restore
 from musterpoint.core.data.places import Share
 

@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import clean
 
 from musterpoint.base.errors import FetchError
-from musterpoint.core.data.mover import Access
+from musterpoint.core.data.mover_process import Access
 from musterpoint.core.data.moves import Target, bring, restore, send
 from musterpoint.core.data.places import Channel
 
@@ -179,7 +179,7 @@ def test_notes_beside_a_directory_follow_no_link(tmp_path: Path) -> None:
 
 SENDS = """
 import sys
-from musterpoint.core.data.mover import Access
+from musterpoint.core.data.mover_process import Access
 from musterpoint.core.data.moves import send
 print(flush=True)
 sys.stdin.readline()

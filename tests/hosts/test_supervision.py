@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import process_tree
 
 from .conftest import eventually
 
@@ -304,12 +304,14 @@ def test_no_shell_stays_stopped_when_we_are_killed(train, tmp_path: Path) -> Non
     process = started_by_a_script(train, f"echo $$ >> {pids}\nbash -c '{inner}'\n{{next}}\n", slow)
     shells = [int(pid) for pid in pids.read_text().split()]
     process.send_signal(signal.SIGTERM)
-    eventually(lambda: all((stat := tree.read_stat(pid)) is not None and stat.state == "T" for pid in shells))
+    eventually(lambda: all((stat := process_tree.read_stat(pid)) is not None and stat.state == "T" for pid in shells))
     process.kill()
     process.communicate(timeout=500)
-    eventually(lambda: all((stat := tree.read_stat(pid)) is None or stat.state in "ZX" for pid in shells))
+    eventually(lambda: all((stat := process_tree.read_stat(pid)) is None or stat.state in "ZX" for pid in shells))
     assert not train.left("next")
-    tree.send(int(Path(f"{pids}-program").read_text()), signal.SIGKILL)  # it may go on, as nobody watches it now
+    process_tree.send(
+        int(Path(f"{pids}-program").read_text()), signal.SIGKILL
+    )  # it may go on, as nobody watches it now
 
 
 def test_a_signal_for_the_program_passes_its_shell(train) -> None:  # type: ignore[no-untyped-def]
@@ -421,7 +423,7 @@ def test_data_loader_workers_outlive_the_stop_until_their_rank_ends(train, launc
 def test_a_stop_while_torchrun_starts(train, seconds: float) -> None:  # type: ignore[no-untyped-def]
     train.program("import time\ntime.sleep(600)\n")
     process = train.start(MUSTER_LAUNCHER="torchrun", MUSTER_SLOTS="2")
-    eventually(lambda: tree.catches(process.pid, signal.SIGTERM))
+    eventually(lambda: process_tree.catches(process.pid, signal.SIGTERM))
     time.sleep(seconds)
     began = time.monotonic()
     assert stop(train, process, signal.SIGTERM) == 143

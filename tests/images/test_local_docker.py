@@ -24,7 +24,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.local import docker_cleanup, tree
 from musterpoint.local.docker_container import OWNER, RUN
 from musterpoint.local.docker_hosts import DockerHosts
-from musterpoint.local.job import Container, LocalJob
+from musterpoint.local.job_request import Container, LocalJob
 from musterpoint.local.tree import Layout
 
 from ..hosts.packages import wheel

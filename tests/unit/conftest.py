@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.base.loop import Loop
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import process_tree
 
 from ..left_behind import children
 from .fixtures import closing_fixture
@@ -17,9 +17,11 @@ from .fixtures import closing_fixture
 def _of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """A supervisor in this process takes all its children for the job's: those from before the test aren't."""
     if before := {*children()}:
-        own, kill = tree.own_children, tree.kill_below
-        monkeypatch.setattr(tree, "own_children", lambda *proc: [each for each in own(*proc) if each.pid not in before])
-        monkeypatch.setattr(tree, "kill_below", lambda root, spared=(): kill(root, {*spared, *before}))
+        own, kill = process_tree.own_children, process_tree.kill_below
+        monkeypatch.setattr(
+            process_tree, "own_children", lambda *proc: [each for each in own(*proc) if each.pid not in before]
+        )
+        monkeypatch.setattr(process_tree, "kill_below", lambda root, spared=(): kill(root, {*spared, *before}))
 
 
 loop = closing_fixture(Loop)

@@ -28,7 +28,7 @@ ASKED = "an option, a variable or a file of the job itself, no name from outside
 KEY = "a key, a URI or a sentence, no path"
 NAMES = "names to a name; Look.path makes a path of it by below()"
 ALLOWED = {
-    "core/code/credentials.py": {"_without_login": KEY},
+    "core/code/index_passwords.py": {"_without_login": KEY},
     "core/code/fetch.py": {
         "Stage.path": "words of the program's own",
         "Stage.take_place": KEY,
@@ -65,7 +65,7 @@ ALLOWED = {
         "Code._start_from_package": ASKED,
     },
     "core/data/places.py": {"read_channel": ASKED, "place_of": ASKED, "below": KEY},
-    "core/job_data/plan.py": {"plan_data": "a channel's name, which read_channel has checked", "_base": ASKED},
+    "core/job_data/data_plan.py": {"plan_data": "a channel's name, which read_channel has checked", "_base": ASKED},
     "core/supervise/watchers/build_locks.py": {"_locks": DISK},
     "core/supervise/watchers/ssh_sessions.py": {"SshSessions._write": "names of the plan's own files"},
     "core/supervise/watchers/uploads.py": {"Destination.uri": KEY, "destination_of": KEY},

@@ -3,8 +3,8 @@
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.identity import identity
 from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launch_plan import LaunchPlan, ProcessPlan, rank_process
 from musterpoint.core.launch.launcher import Hidden, Launcher
-from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan, rank_process
 
 
 def plan(inputs: LaunchInputs) -> LaunchPlan:

@@ -1,7 +1,7 @@
 """How `muster local --platform gang` plays it: each host runs `muster launch` with the platform's variables."""
 
 from musterpoint.local.platforms import commands
-from musterpoint.local.platforms.platform import LocalPlatform, PlayedHost
+from musterpoint.local.platforms.local_platform import LocalPlatform, PlayedHost
 
 
 def environment(host: PlayedHost) -> dict[str, str]:

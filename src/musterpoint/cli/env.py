@@ -20,7 +20,7 @@ from musterpoint.core.fabric.devices import survey
 from musterpoint.core.ignored_options import unknown_variables
 from musterpoint.core.job import platforms
 from musterpoint.core.job.opt_ml import base_of
-from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.tools.plans.preview import endings, preview_request
 

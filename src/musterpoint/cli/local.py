@@ -20,7 +20,7 @@ from musterpoint.cli.options import Parser, has_option, split, typed
 from musterpoint.core.code.misplaced_options import behind_the_program
 from musterpoint.core.code.project import LOCAL_JOBS
 from musterpoint.core.job import directories
-from musterpoint.local import job
+from musterpoint.local import job_request
 from musterpoint.local.advice import elsewhere
 from musterpoint.local.backend import choose_backend
 from musterpoint.local.control_plane import RunContext, run
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main", "parsers", "preview"]
 
-_DEMO = os.path.join(os.path.dirname(job.__file__), "demo", "train.py")
+_DEMO = os.path.join(os.path.dirname(job_request.__file__), "demo", "train.py")
 DEMO = ("--hosts", "2", "--slots", "2", "--launcher", "ranks", "--backend", "process", _DEMO)
 _TOLD = """
 What you have seen:
@@ -85,7 +85,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     messages = MessageOutput(2)
     try:
         _make_output(layout, said, not asked.output)
-        console = Console(job.masker_of(local_job, environ).mask, messages.write)
+        console = Console(job_request.masker_of(local_job, environ).mask, messages.write)
         for text in unheeded(local_job, asked, backend.name, typed(parser(), command)):
             console.say(text)
         description = run(
@@ -129,7 +129,7 @@ def _check_demo(program: str, asked: argparse.Namespace) -> None:
         raise UsageError(f"muster local --demo is a job of its own, without {what}: leave out one of them")
 
 
-def unheeded(local_job: job.LocalJob, asked: argparse.Namespace, backend: str, line: Typed | None) -> list[str]:
+def unheeded(local_job: job_request.LocalJob, asked: argparse.Namespace, backend: str, line: Typed | None) -> list[str]:
     """Warnings of options that have no effect for this job, and of words that seem to mean something else."""
     internet = asked.internet == "on"
     given = Given(local_job, backend, asked.host_names, asked.one_address, asked.requirements or "", internet)
@@ -140,7 +140,7 @@ def unheeded(local_job: job.LocalJob, asked: argparse.Namespace, backend: str, l
     return said + elsewhere(local_job, os.getcwd())
 
 
-def output_of(local_job: job.LocalJob, asked: argparse.Namespace) -> str:
+def output_of(local_job: job_request.LocalJob, asked: argparse.Namespace) -> str:
     """The directory for what the job leaves."""
     return os.path.abspath(asked.output or os.path.join(LOCAL_JOBS, local_job.name))
 
@@ -196,7 +196,7 @@ def preview(flags: Parser, argv: Sequence[str], environ: Mapping[str, str]) -> t
     ``flags``.
     """
     from musterpoint.cli.job import read_line
-    from musterpoint.local.preview import preview_local  # 20 ms, for plans
+    from musterpoint.local.local_preview import preview_local  # 20 ms, for plans
 
     command, asked = read(flags, argv)
     job = job_from(command, asked, os.getcwd(), environ, flags.prog)

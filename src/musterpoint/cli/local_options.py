@@ -15,13 +15,13 @@ from musterpoint.base.settings import BY_FIELD, from_environ, variable_of
 from musterpoint.cli.options import Command, Parser, add_options, given, one_of, split
 from musterpoint.core.job import platforms
 from musterpoint.core.launch.launchers import instead_of, of_program
-from musterpoint.local import job
+from musterpoint.local import job_request
 from musterpoint.local.backend import BACKENDS
 from musterpoint.local.host_environment import host_environment
-from musterpoint.local.metrics import read_metrics
+from musterpoint.local.job_file import read_job_file
+from musterpoint.local.metric_points import read_metrics
 from musterpoint.local.platforms import DEFAULT, playable, played, read_platform
 from musterpoint.local.typed_paths import typed_path
-from musterpoint.local.words import read_job_file
 
 ABOUT = "Run PROGRAM on N hosts of this machine, with the entry point they would have on the platform."
 USAGE = """muster local [--hosts N] [options] [--] PROGRAM [ARGS...]
@@ -33,7 +33,7 @@ examples:
   muster local --hosts 2 train.py --epochs 3
   muster local --hosts 2 --slots 4 --launcher ranks --channel train=data/ train.py
   muster local --hosts 2 --image my-image train.py
-  muster local -f job.toml
+  muster local -f job_request.toml
   muster local --hosts 2 --hyperparameters '{"train-script": "train_ddp.py"}' --cpu-fallback launcher.py
 """
 
@@ -83,7 +83,7 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE, e
     )
     add(
         "--host-names",
-        **one_of("--host-names", job.NAMINGS),
+        **one_of("--host-names", job_request.NAMINGS),
         default="algo",
         help="algo-1 as the platform names them, or algo-1-x7k2p as the SDK's local mode does [algo]",
     )
@@ -185,7 +185,7 @@ def parsers() -> tuple[Parser, ...]:
 
 def job_from(
     command: Command, asked: argparse.Namespace, cwd: str, environ: Mapping[str, str], prog: str = "muster local"
-) -> job.LocalJob:
+) -> job_request.LocalJob:
     """The job that the command line of ``prog`` and its file ask for; a UsageError names the option that is wrong."""
     if not command.program:
         raise UsageError(f"{prog}: no PROGRAM given; expected `{prog} [options] PROGRAM [ARGS...]`")
@@ -198,43 +198,45 @@ def job_from(
     return made
 
 
-def _job_from(command: Command, asked: argparse.Namespace, cwd: str, environ: Mapping[str, str]) -> job.LocalJob:
+def _job_from(
+    command: Command, asked: argparse.Namespace, cwd: str, environ: Mapping[str, str]
+) -> job_request.LocalJob:
     platform = played(asked.platform)
     if not command.module:
-        job.refuse_notebook(command.program)
+        job_request.refuse_notebook(command.program)
     if getattr(asked, "python", "") and not asked.image:
-        job.find_python(asked.python, environ, cwd)
+        job_request.find_python(asked.python, environ, cwd)
     source_dir, program = _program(command, asked, cwd)
     made = _container(asked, cwd)
-    distribution = job.read_json(asked.distribution, "--distribution", cwd)
+    distribution = job_request.read_json(asked.distribution, "--distribution", cwd)
     options = {variable_of(field): str(value) for field, value in given(asked).items() if field != "platform"}
     options = {name: typed_path(name, value, cwd, source_dir, made is not None) for name, value in options.items()}
     if asked.requirements:
         options.pop(BY_FIELD["requirements"].variable)
         if made is None:
-            found = job.find_file(asked.requirements, "--requirements", cwd)
+            found = job_request.find_file(asked.requirements, "--requirements", cwd)
             options = {"MUSTER_INSTALLER": "pip", **options, BY_FIELD["requirements"].variable: found}
-    fetched = job.fetched_channels(asked.inputs, cwd)
-    channels = job.read_channels([text for text in asked.inputs if text not in fetched], cwd)
+    fetched = job_request.fetched_channels(asked.inputs, cwd)
+    channels = job_request.read_channels([text for text in asked.inputs if text not in fetched], cwd)
     options.update({BY_FIELD["channel"].variable: "\n".join(fetched.values())} if fetched else {})
-    checked = job.check(
-        job.LocalJob(
-            name=asked.name_of_job or job.name_for(program, time.time()),
+    checked = job_request.check(
+        job_request.LocalJob(
+            name=asked.name_of_job or job_request.name_for(program, time.time()),
             hosts=platform.host_names(asked.hosts, asked.host_names),
             program=program,
             source_dir=source_dir,
             arguments=command.arguments,
-            hyperparameters=job.read_json(asked.hyperparameters, "--hyperparameters", cwd),
+            hyperparameters=job_request.read_json(asked.hyperparameters, "--hyperparameters", cwd),
             distribution=platform.read_distribution(distribution, asked.hosts),
             channels=channels,
-            sharded=job.read_sharded(asked.sharded, channels),
+            sharded=job_request.read_sharded(asked.sharded, channels),
             options=options,
-            host_slots=job.read_host_slots(asked.host_slots, asked.hosts) if asked.host_slots else (),
-            environment=job.read_pairs(
+            host_slots=job_request.read_host_slots(asked.host_slots, asked.hosts) if asked.host_slots else (),
+            environment=job_request.read_pairs(
                 [_with_value(text, environ) for text in asked.env],
                 "--env",
                 "K=V with a variable's name before the =, or the name of one that is set here",
-                job.VARIABLE,
+                job_request.VARIABLE,
             ),
             region=environ.get("AWS_REGION", ""),
             cpu_fallback=asked.cpu_fallback,
@@ -272,8 +274,8 @@ def _program(command: Command, asked: argparse.Namespace, cwd: str) -> tuple[str
     elif not asked.image:  # a console script; a launcher or a Python before the script is told of below
         is_command |= on_path and not (instead_of(command.program, "local") or _PYTHON.fullmatch(command.program))
     if command.module or (is_command and not os.path.exists(os.path.join(cwd, asked.source_dir, command.program))):
-        return job.find_directory(asked.source_dir, cwd), command.program
-    return job.find_program(command.program, asked.source_dir, cwd)
+        return job_request.find_directory(asked.source_dir, cwd), command.program
+    return job_request.find_program(command.program, asked.source_dir, cwd)
 
 
 def _add_containers(parser: Parser) -> None:
@@ -291,7 +293,7 @@ def _add_containers(parser: Parser) -> None:
     add("--network-isolation", action="store_true", help="no network but that of the job's own hosts")
 
 
-def _container(asked: argparse.Namespace, cwd: str) -> job.Container | None:
+def _container(asked: argparse.Namespace, cwd: str) -> job_request.Container | None:
     """The containers to use as hosts; None without --image. A UsageError where options don't fit together."""
     only = {
         "--shm-size": asked.shm_size,
@@ -313,14 +315,14 @@ def _container(asked: argparse.Namespace, cwd: str) -> job.Container | None:
         raise UsageError("--internet on: --network-isolation gives the hosts no way out; leave one of the two out")
     if asked.one_address:
         raise UsageError("--one-address is for --backend process; containers have addresses of their own")
-    return job.Container(
+    return job_request.Container(
         image=asked.image,
-        shm_size=job.read_size(asked.shm_size, "--shm-size") if asked.shm_size else job.SHM_SIZE,
-        memory=job.read_size(asked.memory, "--memory", job.SMALLEST_MEMORY) if asked.memory else 0,
-        cpus=job.read_cpus(asked.cpus) if asked.cpus else 0.0,
-        gpus=job.read_gpus(asked.gpus or "auto"),
+        shm_size=job_request.read_size(asked.shm_size, "--shm-size") if asked.shm_size else job_request.SHM_SIZE,
+        memory=job_request.read_size(asked.memory, "--memory", job_request.SMALLEST_MEMORY) if asked.memory else 0,
+        cpus=job_request.read_cpus(asked.cpus) if asked.cpus else 0.0,
+        gpus=job_request.read_gpus(asked.gpus or "auto"),
         isolated=asked.network_isolation,
-        requirements=job.find_file(asked.requirements, "--requirements", cwd) if asked.requirements else "",
+        requirements=job_request.find_file(asked.requirements, "--requirements", cwd) if asked.requirements else "",
     )
 
 

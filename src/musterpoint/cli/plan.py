@@ -15,7 +15,7 @@ from musterpoint.cli.errors import guarded
 from musterpoint.cli.job import read_line
 from musterpoint.cli.options import Parser, add_options, has_option, read_request, split
 from musterpoint.core.code.misplaced_options import behind_the_program
-from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.tools.plans.data import with_data
 from musterpoint.tools.plans.drawing import Style, draw
 from musterpoint.tools.plans.page import page_of

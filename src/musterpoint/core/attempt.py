@@ -15,8 +15,8 @@ from musterpoint.core.diagnosis import DiagnosisContext, JobFacts
 from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.host_plan import PreparedHost, plan_host
+from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.launch.launchers import find
-from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.part import Excused, JobContext, Part, Ready, Refused, Stopped
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.streams import OutputOptions, Prefix, ranks_of

@@ -18,7 +18,7 @@ from musterpoint.core.code.project import requirements_of
 from musterpoint.core.code.unwrap import ReadLine, Unwrapped, unwrapped
 from musterpoint.core.code.workspace import Code
 from musterpoint.core.fabric.devices import survey
-from musterpoint.core.job import restarts
+from musterpoint.core.job import restartable
 from musterpoint.core.job.directories import is_own, locked, made, without_own
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch import smdistributed
@@ -182,7 +182,7 @@ def prepare_host(
     """
     job, options = wanted.job, wanted.settings
     if options.max_restarts:
-        restarts.check(job, options)
+        restartable.check(job, options)
     interpreter = wanted.interpreter
     requirements = requirements_of(options.requirements, job.entry_point.program, job.paths.code, typed and installs)
     try:
@@ -198,7 +198,7 @@ def prepare_host(
     def has(module: str) -> bool:
         if module != MPIRUN:
             return module in of_launcher.among((module,))
-        from musterpoint.core.fabric.mpi import mpirun_of
+        from musterpoint.core.fabric.mpirun import mpirun_of
 
         return bool(mpirun_of(environ))
 
@@ -222,7 +222,7 @@ def prepare_host(
         known, notes = known_of(launcher, question, not launcher.needs or has(launcher.needs), lacks)
     surveyed = None
     if devices.accelerated and (len(job.hosts) > 1 or choice.slots > 1 or devices.gpus > 1):
-        from musterpoint.core.fabric.facts import survey_fabric  # 3 ms, where there are accelerators
+        from musterpoint.core.fabric.fabric_facts import survey_fabric  # 3 ms, where there are accelerators
 
         surveyed = survey_fabric(devices, environ, workspace.interpreter)
     ssh = None

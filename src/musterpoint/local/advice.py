@@ -6,7 +6,7 @@ import os
 import re
 
 from musterpoint.core.job.fields import shown
-from musterpoint.local.job import LocalJob
+from musterpoint.local.job_request import LocalJob
 from musterpoint.local.tree import Layout
 
 _NO_WAY_OUT = re.compile(

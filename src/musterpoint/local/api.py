@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Mapping, NamedTuple
 
 from musterpoint.base.errors import UsageError
-from musterpoint.local.words import to_words
+from musterpoint.local.job_file import to_words
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -6,7 +6,7 @@ from typing import Callable, Literal, Mapping, Protocol, Sequence, get_args
 
 from musterpoint.base.errors import UsageError
 from musterpoint.local.docker_hosts import DockerHosts
-from musterpoint.local.job import LocalJob
+from musterpoint.local.job_request import LocalJob
 from musterpoint.local.netns_hosts import NetnsHosts, why_unavailable
 from musterpoint.local.process_hosts import ProcessHosts, can_have_own_tree
 from musterpoint.local.tree import Layout

@@ -12,7 +12,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.local.docker_engine import OwnContainer
-from musterpoint.local.job import LocalJob
+from musterpoint.local.job_request import LocalJob
 from musterpoint.local.tree import BASE, CODE, CONTAINER_PATCHES, CONTAINER_RANKS, Layout, shard
 
 ENTRY = ("train",)

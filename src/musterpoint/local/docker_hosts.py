@@ -22,12 +22,12 @@ from musterpoint.base.console import Console
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import OPTIONS, PYTHON
 from musterpoint.core.fabric.devices import survey
-from musterpoint.core.processes.tree import catches
+from musterpoint.core.processes.process_tree import catches
 from musterpoint.local import docker_cleanup, docker_container, docker_engine
 from musterpoint.local.docker_container import DockerRun
 from musterpoint.local.docker_engine import Engine, EngineError, OwnContainer
 from musterpoint.local.host_environment import PATCHES
-from musterpoint.local.job import LocalJob
+from musterpoint.local.job_request import LocalJob
 from musterpoint.local.tree import BASE, CONTAINER_RANKS, Layout
 
 HERE_ONLY = ("MUSTER_LOG_DIR", "MUSTER_HOSTS_FILE")

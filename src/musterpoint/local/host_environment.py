@@ -6,7 +6,7 @@ import os
 from typing import Mapping
 
 from musterpoint.core.fabric.devices import Devices, survey
-from musterpoint.local.job import LocalJob
+from musterpoint.local.job_request import LocalJob
 from musterpoint.local.tree import CONTAINER_PATCHES
 
 OUTER_JOB = (

@@ -14,7 +14,7 @@ import sys
 from typing import Callable, Final, Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
-from musterpoint.core.processes.tree import catches, children_of
+from musterpoint.core.processes.process_tree import catches, children_of
 from musterpoint.local import way_out
 from musterpoint.local.tree import BASE, Layout, write_text
 

@@ -21,7 +21,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.posix import fcntl
 from musterpoint.base.settings import CODE_COPY, CODE_COPY_OF
 from musterpoint.core.code.project import LOCAL_JOBS, REQUIREMENTS
-from musterpoint.local.job import LocalJob
+from musterpoint.local.job_request import LocalJob
 from musterpoint.local.tree import Layout
 
 LEFT_OUT = frozenset({".git", ".hg", ".svn", "__pycache__", ".ipynb_checkpoints", "node_modules", LOCAL_JOBS})

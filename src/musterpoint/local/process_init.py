@@ -13,7 +13,7 @@ import signal
 import sys
 from typing import Sequence
 
-from musterpoint.core.processes.tree import adopt_orphans, ended_children, kill_below, send
+from musterpoint.core.processes.process_tree import adopt_orphans, ended_children, kill_below, send
 
 OUTLIVED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP")
 """Signals that may end ``muster local``. The processes that clean up after it ignore or block them."""

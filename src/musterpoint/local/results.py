@@ -21,7 +21,7 @@ from musterpoint.base.below import Archive, ForeignName, Tree, link_target
 from musterpoint.core.job.fields import LARGEST_FILE
 from musterpoint.core.report.files import write_file
 from musterpoint.core.report.output_directory import TIMELINE, OutputDirectory
-from musterpoint.local.job import LocalJob
+from musterpoint.local.job_request import LocalJob
 from musterpoint.local.tree import BASE, Layout
 
 FinalStatus = Literal["Completed", "Failed", "Stopped"]

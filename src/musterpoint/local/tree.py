@@ -12,7 +12,7 @@ import json
 import os
 from typing import Any, NamedTuple
 
-from musterpoint.local.job import LocalJob
+from musterpoint.local.job_request import LocalJob
 
 BASE = "/opt/ml"
 """The path of a host's tree on hosts with a file system of their own."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Callable, Mapping, NamedTuple
 
 from musterpoint.core.launch.launchers import find
-from musterpoint.local.job import LocalJob
+from musterpoint.local.job_request import LocalJob
 from musterpoint.local.platforms import played
 
 

@@ -10,7 +10,7 @@ import threading
 import traceback
 from typing import Iterable, Mapping
 
-from musterpoint.core.processes.tree import die_with_parent
+from musterpoint.core.processes.process_tree import die_with_parent
 from musterpoint.serve.job_process import Job, JobProcess, Link
 from musterpoint.serve.processing_job import ProcessingJob
 from musterpoint.serve.settings import Settings

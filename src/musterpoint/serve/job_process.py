@@ -19,7 +19,7 @@ from musterpoint.base.below import Below, below, notes_of
 from musterpoint.base.errors import FetchError
 from musterpoint.base.metrics import Point
 from musterpoint.core.data import moves
-from musterpoint.core.data.mover import Access, NotMoved, Say, run_here
+from musterpoint.core.data.mover_process import Access, NotMoved, Say, run_here
 from musterpoint.core.data.places import ALONE, Channel, Share
 from musterpoint.serve.job_run import JobRun
 from musterpoint.serve.settings import Settings

@@ -16,10 +16,10 @@ from musterpoint.base.metrics import Point
 from musterpoint.local.backend import Backend
 from musterpoint.local.control_plane import RunContext, run
 from musterpoint.local.docker_hosts import DockerHosts
-from musterpoint.local.job import LocalJob
+from musterpoint.local.job_request import LocalJob
 from musterpoint.local.netns_hosts import NetnsHosts, why_unavailable
 from musterpoint.local.observer import Steered
-from musterpoint.local.platforms.platform import HostProcess, LocalPlatform, PlayedHost
+from musterpoint.local.platforms.local_platform import HostProcess, LocalPlatform, PlayedHost
 from musterpoint.local.process_hosts import ProcessHosts, can_have_own_tree
 from musterpoint.local.results import ALGORITHM_ERROR, Phase
 from musterpoint.local.tree import BASE, Layout

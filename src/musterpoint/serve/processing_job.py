@@ -10,8 +10,8 @@ from musterpoint.base.below import Below, below
 from musterpoint.base.errors import MusterError
 from musterpoint.core.data.places import ALONE, Channel, Share
 from musterpoint.local import tree
-from musterpoint.local.job import LocalJob
-from musterpoint.local.platforms.platform import HostProcess, LocalPlatform, PlayedHost
+from musterpoint.local.job_request import LocalJob
+from musterpoint.local.platforms.local_platform import HostProcess, LocalPlatform, PlayedHost
 from musterpoint.local.results import ALGORITHM_ERROR, Phase
 from musterpoint.local.tree import Layout
 from musterpoint.serve import processing_request as requested

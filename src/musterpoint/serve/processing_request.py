@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any, Mapping, Sequence
 
-from musterpoint.local.job import Container, LocalJob, host_names
+from musterpoint.local.job_request import Container, LocalJob, host_names
 from musterpoint.local.tree import BASE
 from musterpoint.serve.settings import Settings
 from musterpoint.serve.training_request import DEFAULT_MAX_RUNTIME, GRACE, local_image

@@ -14,15 +14,15 @@ from typing import Any, Callable, Mapping
 from musterpoint.base.below import below
 from musterpoint.base.errors import MusterError
 from musterpoint.base.python_variables import for_tools
-from musterpoint.core.data import mover
+from musterpoint.core.data import mover_process
 from musterpoint.core.data.moves import has_files
 from musterpoint.core.data.places import ALONE, Channel, Share
 from musterpoint.core.processes.beside import MOST_DEATHS
 from musterpoint.embedded.programs.registry import UPLOADER, Texts, fact_of
 from musterpoint.local import tree
-from musterpoint.local.job import LocalJob
-from musterpoint.local.platforms.platform import HostProcess, LocalPlatform, PlayedHost
-from musterpoint.local.platforms.sagemaker import ENTRY
+from musterpoint.local.job_request import LocalJob
+from musterpoint.local.platforms.local_platform import HostProcess, LocalPlatform, PlayedHost
+from musterpoint.local.platforms.training_container import ENTRY
 from musterpoint.local.results import Phase
 from musterpoint.local.tree import Layout
 from musterpoint.serve import training_request as requested
@@ -369,7 +369,7 @@ class Checkpoints:
         wanted = {
             "directory": folder,
             "uri": self._uri,
-            "access": mover.access_of(access),
+            "access": mover_process.access_of(access),
             "record": self._texts.hold(f"checkpoints-{host}", ""),
         }
         command = functools.partial(self._texts.command, sys.executable, UPLOADER, wanted)

@@ -16,7 +16,7 @@ from musterpoint.base.metrics import Metric, read_metric
 from musterpoint.core.job.distribution import enabled
 from musterpoint.core.job.hyperparameters import decode
 from musterpoint.core.launch.launchers import asked_by, readers
-from musterpoint.local.job import Container, LocalJob, host_names
+from musterpoint.local.job_request import Container, LocalJob, host_names
 from musterpoint.local.tree import BASE
 from musterpoint.serve.instance_types import gpus_of
 from musterpoint.serve.settings import Settings

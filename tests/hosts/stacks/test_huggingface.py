@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from musterpoint.base.errors import UsageError
-from musterpoint.core.fabric.accelerate import ask_accelerate
+from musterpoint.core.fabric.accelerate_config import ask_accelerate
 
 from ...ports import free_port
 from ..conftest import survivors, together

@@ -22,7 +22,7 @@ from musterpoint.base.settings import (
 from musterpoint.cli import launch
 from musterpoint.core.ignored_options import unknown_variables
 from musterpoint.core.job.platforms import PLATFORMS
-from musterpoint.local.words import to_words
+from musterpoint.local.job_file import to_words
 
 
 def test_options_and_settings_have_the_same_fields() -> None:

@@ -10,7 +10,7 @@ import pytest
 from musterpoint.base.errors import UsageError
 from musterpoint.cli import local, local_options
 from musterpoint.cli.options import split
-from musterpoint.local.job import Container, LocalJob
+from musterpoint.local.job_request import Container, LocalJob
 from musterpoint.local.tree import Layout
 
 

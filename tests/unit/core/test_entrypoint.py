@@ -19,7 +19,7 @@ from musterpoint.base.settings import Settings, from_environ
 from musterpoint.core import attempt
 from musterpoint.core.job.model import Paths
 from musterpoint.core.job.read import read_job
-from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.runtime import Request, Runtime
 from musterpoint.core.supervise.state import SHORTEST_START, Outcome, Rules
 from musterpoint.core.supervise.watcher import WatchedJob

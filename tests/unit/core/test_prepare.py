@@ -11,17 +11,17 @@ import pytest
 from musterpoint.base.errors import UsageError
 from musterpoint.base.failure import Failure
 from musterpoint.base.settings import Settings
-from musterpoint.core.fabric import cuda
+from musterpoint.core.fabric import cuda_compat
 from musterpoint.core.fabric.devices import Devices
-from musterpoint.core.fabric.facts import Fabric
+from musterpoint.core.fabric.fabric_facts import Fabric
 from musterpoint.core.fabric.libraries import Libraries
 from musterpoint.core.fabric.rdma import RdmaDevice
 from musterpoint.core.job.model import EntryPoint, Job, Paths, UnnamedHosts
 from musterpoint.core.job.read import read_job
 from musterpoint.core.job.unnamed import unnamed_job
 from musterpoint.core.launch.host_plan import plan_host
+from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.launch.launcher import Wanted
-from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.part import Excused, Part, Ready, Refused, Stopped, met
 from musterpoint.core.prepare import offer_of, prepare_host
 from musterpoint.core.rollcall.roster import Offer, Roster, Seat
@@ -49,15 +49,15 @@ def paths(plan: LaunchPlan) -> dict[str, str]:
 def test_cudas_compatibility_library_comes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str
 ) -> None:
-    monkeypatch.setattr(cuda, "driver_version", lambda root: "535.183.01")
-    monkeypatch.setattr(cuda, "compat_version", lambda root: "570.124.06")
-    assert paths(plan(tmp_path, launcher, 2, "auto")) == {"LD_LIBRARY_PATH": cuda.COMPAT}
+    monkeypatch.setattr(cuda_compat, "driver_version", lambda root: "535.183.01")
+    monkeypatch.setattr(cuda_compat, "compat_version", lambda root: "570.124.06")
+    assert paths(plan(tmp_path, launcher, 2, "auto")) == {"LD_LIBRARY_PATH": cuda_compat.COMPAT}
     own = plan(tmp_path, launcher, 2, "auto", LD_LIBRARY_PATH="/mine")
-    assert paths(own) == {"LD_LIBRARY_PATH": f"{cuda.COMPAT}:/mine"}
+    assert paths(own) == {"LD_LIBRARY_PATH": f"{cuda_compat.COMPAT}:/mine"}
     assert paths(plan(tmp_path, launcher, 2, "off")) == {}
     assert paths(plan(tmp_path, launcher, 0, "auto")) == {}
 
-    monkeypatch.setattr(cuda, "_refusal", lambda driver, root: "the card refuses it")
+    monkeypatch.setattr(cuda_compat, "_refusal", lambda driver, root: "the card refuses it")
     refused = plan(tmp_path, launcher, 2, "auto", LD_LIBRARY_PATH="/mine")
     assert paths(refused) == {}
     assert [note for note in refused.notes if "the card refuses it" in note]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.local.advice import advice, elsewhere
-from musterpoint.local.job import Container, LocalJob
+from musterpoint.local.job_request import Container, LocalJob
 from musterpoint.local.tree import Layout
 
 

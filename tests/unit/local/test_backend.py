@@ -19,7 +19,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.core.channel.names import read_hosts
 from musterpoint.local import docker_cleanup, netns_hosts
 from musterpoint.local.backend import Backend, Running, choose_backend
-from musterpoint.local.job import LocalJob
+from musterpoint.local.job_request import LocalJob
 from musterpoint.local.netns_hosts import NetnsHosts, why_unavailable
 from musterpoint.local.process_hosts import ProcessHosts
 from musterpoint.local.tree import Layout

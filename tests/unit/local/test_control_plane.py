@@ -19,7 +19,7 @@ from musterpoint.base.console import Console
 from musterpoint.base.errors import UsageError
 from musterpoint.local import control_plane
 from musterpoint.local.control_plane import RunContext, run
-from musterpoint.local.job import LocalJob, host_names
+from musterpoint.local.job_request import LocalJob, host_names
 from musterpoint.local.process_hosts import ProcessHosts
 from musterpoint.local.tree import Layout
 

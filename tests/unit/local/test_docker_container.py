@@ -10,7 +10,7 @@ import pytest
 
 from musterpoint.local import docker_container
 from musterpoint.local.docker_container import DockerRun, Mount
-from musterpoint.local.job import Container, LocalJob
+from musterpoint.local.job_request import Container, LocalJob
 from musterpoint.local.tree import CONTAINER_PATCHES, CONTAINER_RANKS, Layout
 
 RUN = DockerRun("a-network", run="r", owner="o")

@@ -14,7 +14,7 @@ from musterpoint.local import docker_cleanup, docker_container, docker_engine, d
 from musterpoint.local.docker_container import DockerRun
 from musterpoint.local.docker_engine import EngineError
 from musterpoint.local.docker_hosts import DockerHosts
-from musterpoint.local.job import Container, LocalJob
+from musterpoint.local.job_request import Container, LocalJob
 from musterpoint.local.tree import Layout
 
 JOB = LocalJob("digits", ("algo-1", "algo-2"), "train.py", os.path.dirname(__file__), container=Container("an-image"))

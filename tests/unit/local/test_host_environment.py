@@ -11,9 +11,9 @@ import pytest
 from musterpoint.base.settings import OUTER, PLANNED, SOCKET_TOKEN
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.local.host_environment import PATCHES, host_environment, threads
-from musterpoint.local.job import Container, LocalJob
-from musterpoint.local.platforms import sagemaker
-from musterpoint.local.platforms.platform import PlayedHost
+from musterpoint.local.job_request import Container, LocalJob
+from musterpoint.local.platforms import training_container
+from musterpoint.local.platforms.local_platform import PlayedHost
 from musterpoint.local.tree import CONTAINER_PATCHES, Layout
 
 JOB = LocalJob("digits", ("algo-1", "algo-2"), "train.py", "/code", arguments=("--a", "b c"))
@@ -21,7 +21,7 @@ JOB = LocalJob("digits", ("algo-1", "algo-2"), "train.py", "/code", arguments=("
 
 def variables(job: LocalJob = JOB) -> dict[str, str]:
     """What SageMaker gives the first host of ``job``."""
-    return sagemaker.environment(PlayedHost(job, "algo-1", Layout("/out"), {}, "/opt/ml"))
+    return training_container.environment(PlayedHost(job, "algo-1", Layout("/out"), {}, "/opt/ml"))
 
 
 def test_a_surrounding_job_is_left_behind() -> None:

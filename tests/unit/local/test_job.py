@@ -8,7 +8,7 @@ from typing import Callable
 import pytest
 
 from musterpoint.base.errors import UsageError
-from musterpoint.local import job
+from musterpoint.local import job_request as job
 
 
 @pytest.fixture

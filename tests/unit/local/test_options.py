@@ -10,7 +10,7 @@ import pytest
 
 from musterpoint.base.settings import OPTIONS, removed_options
 from musterpoint.cli.local_options import flags_taken, parser
-from musterpoint.local.job import LocalJob
+from musterpoint.local.job_request import LocalJob
 from musterpoint.local.options import Options
 from musterpoint.local.unheeded import ALWAYS, CONDITIONS, Given, without_effect
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.base.errors import UsageError
-from musterpoint.local.metrics import FILE, MetricLog, read_metrics
+from musterpoint.local.metric_points import FILE, MetricLog, read_metrics
 from musterpoint.local.output import LONGEST_LINE, Lines, Pump, prefixes
 
 

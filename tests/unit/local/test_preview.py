@@ -11,11 +11,11 @@ import pytest
 from musterpoint.cli import local_options
 from musterpoint.cli.options import split
 from musterpoint.core.fabric.setting import EnvSetting
-from musterpoint.core.launch.plan import Argument
+from musterpoint.core.launch.launch_plan import Argument
 from musterpoint.local.backend import BackendName
+from musterpoint.local.local_preview import moved, preview_local
 from musterpoint.local.netns_hosts import why_unavailable
 from musterpoint.local.platforms import playable
-from musterpoint.local.preview import moved, preview_local
 
 
 @pytest.fixture

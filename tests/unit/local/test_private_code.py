@@ -16,7 +16,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import CODE_COPY, CODE_COPY_OF
 from musterpoint.local import private_code, tree
 from musterpoint.local.host_environment import PATCHES
-from musterpoint.local.job import Container, LocalJob
+from musterpoint.local.job_request import Container, LocalJob
 from musterpoint.local.private_code import PrivateCode, can_mount
 from musterpoint.local.tree import Layout
 

@@ -14,7 +14,7 @@ import pytest
 from musterpoint.core.job.model import Paths
 from musterpoint.core.report.output_directory import OutputDirectory
 from musterpoint.local import results
-from musterpoint.local.job import Container, LocalJob
+from musterpoint.local.job_request import Container, LocalJob
 from musterpoint.local.results import REASON_LENGTH, HostEnd, HostFiles, JobEnd, Phase, describe, job_end
 from musterpoint.local.tree import BASE, Layout
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.read import read_job
 from musterpoint.local import tree
-from musterpoint.local.job import Container, LocalJob
+from musterpoint.local.job_request import Container, LocalJob
 from musterpoint.local.tree import Layout
 
 JOB = LocalJob(

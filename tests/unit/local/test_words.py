@@ -11,7 +11,7 @@ import pytest
 
 from musterpoint.base.errors import UsageError
 from musterpoint.cli.local_options import flags_taken
-from musterpoint.local.words import read_job_file, to_words
+from musterpoint.local.job_file import read_job_file, to_words
 
 KNOWN = flags_taken()
 

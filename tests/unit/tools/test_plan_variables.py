@@ -11,12 +11,12 @@ import pytest
 from musterpoint.base.errors import MusterError
 from musterpoint.base.masking import Masker
 from musterpoint.core.code import interpreter
-from musterpoint.core.fabric.accelerate import Accelerate
-from musterpoint.core.fabric.mpi import OPEN_MPI, Mpi
+from musterpoint.core.fabric.accelerate_config import Accelerate
+from musterpoint.core.fabric.mpirun import OPEN_MPI, Mpi
 from musterpoint.core.job import platforms
 from musterpoint.core.job.variables import of_platform
+from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.launch.launchers import LAUNCHERS, accelerate, mpi
-from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.runtime import Request
 from musterpoint.tools.plans.page import page_of
 from musterpoint.tools.plans.preview import Preview, preview_request
@@ -72,7 +72,7 @@ def one_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "modules_among", lambda modules, *_: frozenset(modules))
     open_mpi = Mpi("/usr/bin/mpirun", OPEN_MPI, (4, 1, 4), "mpirun (Open MPI) 4.1.4")
     monkeypatch.setattr(mpi, "find_mpi", lambda *_: open_mpi)
-    monkeypatch.setattr("musterpoint.core.fabric.mpi.mpirun_of", lambda *_: "/usr/bin/mpirun")
+    monkeypatch.setattr("musterpoint.core.fabric.mpirun.mpirun_of", lambda *_: "/usr/bin/mpirun")
     found = Accelerate("1.15.0", on_cpus=True, backend="gloo", variables={"ACCELERATE_USE_CPU": "true"})
     monkeypatch.setattr(accelerate, "ask_accelerate", lambda *_: found)
 

@@ -1,8 +1,8 @@
 """Messages of topics: named tuples on both sides, a JSON object between them. Decoders are made of the fields' types.
 
 A field may be a bool, an int, a str, a ``Literal``, a tuple of one type, a named tuple (a JSON list of its fields), any
-of them or None, or a type with ``from_wire``, which raises ValueError. :mod:`musterpoint.core.channel.fields` has the
-bounds.
+of them or None, or a type with ``from_wire``, which raises ValueError. The bounds are in
+:mod:`musterpoint.core.channel.message_fields`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Callable, Union
 
 from musterpoint.base.untrusted import printable
 from musterpoint.core.channel import wire
-from musterpoint.core.channel.fields import Argument, Length, Range, Text, Which
+from musterpoint.core.channel.message_fields import Argument, Length, Range, Text, Which
 
 Decoder = Callable[[Any], Any]
 """Makes a field's value of decoded JSON. ``ValueError`` says what it is instead."""

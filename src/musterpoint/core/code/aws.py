@@ -9,7 +9,7 @@ from typing import Mapping
 from musterpoint.base.errors import FetchError
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.code.tools import Execution, Tools
-from musterpoint.core.data.mover import Access, Run, Say, move
+from musterpoint.core.data.mover_process import Access, Run, Say, move
 from musterpoint.core.data.moves import bring_object
 from musterpoint.embedded.programs.registry import CODE_ARTIFACT
 

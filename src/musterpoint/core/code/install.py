@@ -22,7 +22,7 @@ from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import clip
 from musterpoint.core.code import installer_output
 from musterpoint.core.code.aws import package_index
-from musterpoint.core.code.credentials import Credentials
+from musterpoint.core.code.index_passwords import Credentials
 from musterpoint.core.code.interpreter import ask, has_module
 from musterpoint.core.code.project import LOCAL_JOBS, PYPROJECT, Project, unreadable
 from musterpoint.core.code.tools import Execution, Tools

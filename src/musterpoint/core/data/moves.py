@@ -7,7 +7,7 @@ from musterpoint.base import temporary
 from musterpoint.base.below import below
 from musterpoint.base.errors import FetchError
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.data.mover import ANSWER, Access, NotMoved, Run, Say, limited, mib, move, run_here
+from musterpoint.core.data.mover_process import ANSWER, Access, NotMoved, Run, Say, limited, mib, move, run_here
 from musterpoint.core.data.places import ALONE, Channel, Share
 
 LONGEST_LIST = 120.0

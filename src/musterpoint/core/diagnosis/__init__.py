@@ -6,7 +6,7 @@ The steps stand in one order: the error lines in a tail (``traceback``, ``last_w
 """
 
 from musterpoint.base.failure import Failure
-from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence, JobFacts, ProcessEnd
+from musterpoint.core.diagnosis.evidence import DiagnosisContext, Evidence, JobFacts, ProcessEnd
 from musterpoint.core.diagnosis.script_end import ProgramEnd, ScriptEnd
 
 __all__ = ["DiagnosisContext", "Evidence", "JobFacts", "ProcessEnd", "ProgramEnd", "ScriptEnd", "diagnose"]

@@ -12,7 +12,7 @@ from typing import Callable
 from musterpoint.base import temporary
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.code.program_files import ProgramFiles
-from musterpoint.core.diagnosis.facts import UNKNOWN, JobFacts
+from musterpoint.core.diagnosis.evidence import UNKNOWN, JobFacts
 from musterpoint.core.launch.launchers import find
 from musterpoint.core.launch.smdistributed import asking
 

@@ -12,7 +12,7 @@ from musterpoint.base.failure import ERROR_SHARE, LONGEST_INSIDE, MOST_ENDED, Fa
 from musterpoint.base.untrusted import clip
 from musterpoint.core.diagnosis import program_output
 from musterpoint.core.diagnosis.causes import is_wrapper
-from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence, ProcessEnd, Seen
+from musterpoint.core.diagnosis.evidence import DiagnosisContext, Evidence, ProcessEnd, Seen
 from musterpoint.core.diagnosis.hints import hint_for
 from musterpoint.core.diagnosis.last_words import COMMAND, Error
 from musterpoint.core.diagnosis.peer_texts import is_peer_lost

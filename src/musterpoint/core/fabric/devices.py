@@ -51,7 +51,7 @@ class Devices(NamedTuple):
 
     @property
     def accelerated(self) -> bool:
-        """Whether :func:`musterpoint.core.fabric.facts.survey_fabric` would tell more about this host."""
+        """Whether :func:`musterpoint.core.fabric.fabric_facts.survey_fabric` would tell more about this host."""
         return bool(self.gpus or self.neuron_cores or self.amd_gpus or self.infiniband or self.hyperv)
 
     @property

@@ -7,7 +7,7 @@ from typing import Callable, Iterator
 
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.configured import fits_any
-from musterpoint.core.fabric.facts import Fabric
+from musterpoint.core.fabric.fabric_facts import Fabric
 from musterpoint.core.fabric.libraries import Libraries
 
 

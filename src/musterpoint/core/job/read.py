@@ -163,7 +163,7 @@ def _read_with_hosts(platform: Platform, environ: Mapping[str, str], settings: S
     if job.unnamed is not None or (job.assumed and settings.describes_hosts):
         return _settled(job, settings)
     if not job.assumed and (settings.describes_hosts or any(map(environ.get, _COUNTS))):
-        from musterpoint.core.job.agreement import agreed  # where hosts are described twice
+        from musterpoint.core.job.hosts_agreed import agreed  # where hosts are described twice
 
         job = agreed(job, platform, settings, environ, own)
     below_ours = ATTEMPT in environ  # the numbers of a rank that musterpoint started are its own

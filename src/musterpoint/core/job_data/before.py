@@ -8,9 +8,9 @@ from musterpoint.base.errors import FetchError, MusterError
 from musterpoint.core.channel.peers import JobFailed, Peers, StopAll
 from musterpoint.core.channel.topics import data_points
 from musterpoint.core.channel.topics.data_points import About, DataHere, DataThere
-from musterpoint.core.data.mover import Access, NotMoved, Say
+from musterpoint.core.data.mover_process import Access, NotMoved, Say
 from musterpoint.core.data.moves import Target, bring, restore
-from musterpoint.core.job_data.plan import DataPlan, plan_data, with_channels
+from musterpoint.core.job_data.data_plan import DataPlan, plan_data, with_channels
 from musterpoint.core.part import Excused, JobContext, Part, Ready, Refused, Stopped
 from musterpoint.core.processes.beside import run
 from musterpoint.core.processes.received_signals import STOPPING
@@ -199,7 +199,7 @@ class Bringing:
         say(f"checkpoint {number} of {plan.target.uri}: {sentence} in {plan.directory}{aside}")
 
     def _program(self, argv: tuple[str, ...], environ: Mapping[str, str], on_line: Say) -> int:
-        """A program in the loop; a :data:`musterpoint.core.data.mover.Run`."""
+        """A program in the loop; a :data:`musterpoint.core.data.mover_process.Run`."""
         return run(self._runtime.loop, self._runtime.sidecars, argv, environ, on_line, self._left)
 
     def _left(self) -> float | None:

@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING
 
 from musterpoint.base.settings import Settings
-from musterpoint.core.fabric.advice import NEURON_PORT, advise
-from musterpoint.core.fabric.cuda import cuda_settings
+from musterpoint.core.fabric.cuda_compat import cuda_settings
 from musterpoint.core.fabric.devices import Devices
-from musterpoint.core.fabric.flight_recorder import flight_recorder_settings
+from musterpoint.core.fabric.nccl_recorder import flight_recorder_settings
 from musterpoint.core.fabric.network_interface import missing_interface, network_settings, wrong_interfaces
+from musterpoint.core.fabric.network_settings import NEURON_PORT, advise
 from musterpoint.core.fabric.placement import cpu_sets
 from musterpoint.core.fabric.setting import CpuSet, EnvSetting
 from musterpoint.core.job import platforms
@@ -17,7 +17,7 @@ from musterpoint.core.launch.inputs import LaunchInputs, capacity_of
 from musterpoint.core.launch.launcher import Launcher
 
 if TYPE_CHECKING:
-    from musterpoint.core.fabric.facts import Fabric
+    from musterpoint.core.fabric.fabric_facts import Fabric
 
 Notes = tuple[str, ...]
 

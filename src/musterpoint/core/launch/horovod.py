@@ -11,7 +11,7 @@ from typing import Mapping
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.inputs import LaunchInputs
-from musterpoint.core.launch.plan import Argument, ProcessPlan, program_of_ours
+from musterpoint.core.launch.launch_plan import Argument, ProcessPlan, program_of_ours
 
 AUTOTUNE_NOTE = (
     "HOROVOD_AUTOTUNE is on: Horovod tries out settings while it trains, and the first samples are slower; measure "

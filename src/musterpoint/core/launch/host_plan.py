@@ -11,19 +11,19 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.fabric.setting import EnvSetting
-from musterpoint.core.job import restarts
+from musterpoint.core.job import restartable
 from musterpoint.core.job.exports import Machine, sagemaker_exports
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch import smdistributed
 from musterpoint.core.launch.choose import Choice
 from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launch_plan import Argument, LaunchPlan, ProcessPlan, told_local_rank
 from musterpoint.core.launch.launcher import asks_for_ssh
 from musterpoint.core.launch.launchers import ON_ITS_OWN, find
-from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, told_local_rank
 from musterpoint.core.rollcall.roster import Roster
 
 if TYPE_CHECKING:
-    from musterpoint.core.fabric.facts import Fabric
+    from musterpoint.core.fabric.fabric_facts import Fabric
     from musterpoint.core.fabric.ssh import Ssh
 
 
@@ -84,7 +84,7 @@ def plan_host(
     _check_size(plan, environ)
     notes += host.notes
     if options.max_restarts and not roster.attempt:
-        notes.append(restarts.note(options))
+        notes.append(restartable.note(options))
     if job.in_group:
         notes += smdistributed.notes(job, environ, inputs.launcher, host.choice.reason)
     return plan._replace(notes=(*plan.notes, *notes)) if notes else plan
@@ -170,7 +170,7 @@ def _with_mpi_options(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     if not (given.options or more) or not grouped or "mpi_options" in inputs.launcher.reads:
         return plan
 
-    from musterpoint.core.launch.mpi.options import without_mpi  # 3 ms, for jobs with such options
+    from musterpoint.core.launch.mpi.mpirun_options import without_mpi  # 3 ms, for jobs with such options
 
     exports, rest = without_mpi(given, more)
     own = {setting.name for process in plan.processes for setting in process.environment}
@@ -205,7 +205,7 @@ def _with_ssh(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     """``plan`` with ssh between the hosts, where that was asked for."""
     if not inputs.roster.seat.grouped or not asks_for_ssh(inputs.launcher, inputs.settings):
         return plan
-    from musterpoint.core.launch.ssh import with_ssh  # 2 ms
+    from musterpoint.core.launch.ssh_door import with_ssh  # 2 ms
 
     return with_ssh(inputs, plan)
 

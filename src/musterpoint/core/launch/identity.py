@@ -6,7 +6,7 @@ from typing import Callable
 
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.inputs import LaunchInputs
-from musterpoint.core.launch.plan import LaunchPlan, rank_process
+from musterpoint.core.launch.launch_plan import LaunchPlan, rank_process
 
 IDENTITY = (
     "RANK",

@@ -13,8 +13,8 @@ from musterpoint.core.fabric.setting import CpuSet, EnvSetting, unless_set
 from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job, StartedRank
 from musterpoint.core.job.platform import Platform, StartedBy
+from musterpoint.core.launch.launch_plan import LaunchPlan, ProcessPlan
 from musterpoint.core.launch.launcher import Launcher
-from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.core.launch.smdistributed import TOKEN, token, wanted
 from musterpoint.core.rollcall.roster import Roster
 

@@ -11,7 +11,7 @@ from musterpoint.base.errors import LauncherError, MusterError, UsageError
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import Job, Paths
-from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.launch_plan import LaunchPlan
 
 if TYPE_CHECKING:
     from musterpoint.base.probe import Ask

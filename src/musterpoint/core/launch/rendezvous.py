@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from musterpoint.core.launch.inputs import LaunchInputs
-from musterpoint.core.launch.plan import Meeting
+from musterpoint.core.launch.launch_plan import Meeting
 
 LIBRARY = "libtorch"
 """In the name of a file that a process has in memory when it has imported torch."""

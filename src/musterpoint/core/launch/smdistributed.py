@@ -9,8 +9,8 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import parse
 from musterpoint.core.job.model import Job
+from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.launch.launcher import Lacks, Launcher, refuse
-from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.rollcall.roster import Roster
 
 LIBRARY = os.path.join(os.path.dirname(os.path.dirname(musterpoint.__file__)), "musterpoint_smdistributed")

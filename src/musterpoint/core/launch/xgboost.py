@@ -9,7 +9,7 @@ from __future__ import annotations
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.inputs import LaunchInputs
-from musterpoint.core.launch.plan import Argument, ProcessPlan, program_of_ours
+from musterpoint.core.launch.launch_plan import Argument, ProcessPlan, program_of_ours
 
 URI = "DMLC_TRACKER_URI"
 

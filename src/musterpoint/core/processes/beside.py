@@ -7,7 +7,7 @@ from musterpoint.base import settings
 from musterpoint.base.loop import Loop
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.stop_budget import UPLOAD_OVERTIME, UPLOAD_RESERVE, upload_time
-from musterpoint.core.data.mover import Access, Say, advice, pythons_of
+from musterpoint.core.data.mover_process import Access, Say, advice, pythons_of
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.processes.sidecars import Sidecar, Sidecars

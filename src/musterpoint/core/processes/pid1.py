@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import process_tree
 
 _TERM = 1 << (15 - 1)
 _LOOKS = 1000
@@ -32,7 +32,7 @@ def unstoppable_pid1(proc: str = "/proc", own_pid: int | None = None) -> str:
     except OSError:
         return ""
     for _ in range(_LOOKS):  # one that has just been woken from its wait for signals shows nothing of it
-        fields = tree.read_status(1, proc)
+        fields = process_tree.read_status(1, proc)
         if not fields or _mask(fields, "SigCgt") & _TERM or _waits_for_signals(proc):
             return ""
         before, blocks = blocks, bool(_mask(fields, "SigBlk") & _TERM)  # a shell blocks it while it forks
@@ -46,7 +46,7 @@ def unstoppable_pid1(proc: str = "/proc", own_pid: int | None = None) -> str:
 
 def tracer_of_pid1(proc: str = "/proc") -> int:
     """The pid of the process that traces PID 1; 0 if none does, or if it is unknown."""
-    text = tree.read_status(1, proc).get("TracerPid", "0").strip()
+    text = process_tree.read_status(1, proc).get("TracerPid", "0").strip()
     return int(text) if text.isdecimal() else 0
 
 
@@ -94,7 +94,7 @@ def _waits_for_signals(proc: str) -> bool:
 def _above(pid: int, proc: str) -> bool:
     """Whether PID 1 is an ancestor of ``pid``."""
     while pid > 1:
-        stat = tree.read_stat(pid, proc)
+        stat = process_tree.read_stat(pid, proc)
         pid = stat.parent if stat else 0
     return pid == 1
 

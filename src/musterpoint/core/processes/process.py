@@ -7,7 +7,7 @@ from typing import Callable, Literal, Mapping, NoReturn, Sequence, cast
 
 from musterpoint.base.posix import fcntl, termios
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import process_tree
 
 
 class Streams(NamedTuple):
@@ -105,7 +105,7 @@ def _prepare(streams: Streams, parent: int, foreground: bool, own_terminal: bool
     if cpus:
         _run_on(cpus)
     if parent:
-        tree.die_with_parent(parent)
+        process_tree.die_with_parent(parent)
     for target, source in enumerate(streams):
         os.dup2(source, target) if source != target else os.set_inheritable(target, True)
     if foreground:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Callable, Mapping
 
 from musterpoint.base.loop import Loop, Timer
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.pump import Pump
 
 LONGEST = 3.0
@@ -54,7 +54,7 @@ class RestOfOutput:
         now = self._loop.clock()
         pipes = self._pump.still_open(self._rank)
         # one may hand over to its child meanwhile
-        holders = (tree.holders(pipes) or tree.holders(pipes)) if pipes else []
+        holders = (process_tree.holders(pipes) or process_tree.holders(pipes)) if pipes else []
         if self._is_busy(pipes, holders):
             self._active = now
         if not holders or now >= min(self._deadline, self._active + SILENT):
@@ -63,9 +63,9 @@ class RestOfOutput:
         else:
             self._timer = self._loop.call_at(min(now + LOOK, self._deadline), self._look)
 
-    def _is_busy(self, pipes: Mapping[str, int], holders: list[tree.Stat]) -> bool:
+    def _is_busy(self, pipes: Mapping[str, int], holders: list[process_tree.Stat]) -> bool:
         """Whether something came since the last look, or holders of the pipes used the processor or the disk."""
-        before, used = self._used, {stat.pid: tree.processor_time(stat.pid) for stat in holders}
+        before, used = self._used, {stat.pid: process_tree.processor_time(stat.pid) for stat in holders}
         spent = sum(seconds - before.get(pid, 0.0) for pid, seconds in used.items())
         changed = pipes != self._pipes
         self._pipes, self._used = pipes, used

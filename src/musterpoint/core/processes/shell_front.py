@@ -14,15 +14,15 @@ import stat as stat_module
 from typing import Container, Iterable, Iterator, Literal
 
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.processes import tree
-from musterpoint.core.processes.tree import Stat
+from musterpoint.core.processes import process_tree
+from musterpoint.core.processes.process_tree import Stat
 
 Pipe = tuple[int, int]
 """Device and inode of a pipe or a FIFO."""
 Place = tuple[int, int]
 """Pid and descriptor by which a process has a pipe."""
 STOP_WITH_CHILD = frozenset({"su", "runuser", "sudo", "script"})
-"""Those of :data:`tree.PASSING` that stop themselves when their child is stopped, and let it go on when they do."""
+"""Those of :data:`process_tree.PASSING` that stop themselves with their child, and let it go on when they do."""
 
 
 class Front(NamedTuple):
@@ -71,20 +71,20 @@ def front_of(root: int, signo: int = signal.SIGTERM, proc: str = "/proc") -> Fro
 
     What a program has started is its own matter, unless it ignores ``signo``: then those are programs, too.
     """
-    stat = tree.read_stat(root, proc)
+    stat = process_tree.read_stat(root, proc)
     front = Front(root, {}, [], {}, [])
     programs: list[Stat] = []
     todo = [] if stat is None else [stat]
     for stat in todo:  # grows meanwhile
-        if tree.is_shell(stat, proc):
+        if process_tree.is_shell(stat, proc):
             front.shells.append(stat.pid)
-        elif stat.comm in tree.PASSING:
+        elif stat.comm in process_tree.PASSING:
             front.waiters[stat.pid] = stat.comm
         else:
             programs.append(stat)
-            if not tree.ignores(stat.pid, signo, proc):
+            if not process_tree.ignores(stat.pid, signo, proc):
                 continue
-        for child in tree.children_of(stat.pid, proc):
+        for child in process_tree.children_of(stat.pid, proc):
             if child.state not in "ZX" and child.pid not in front.parents:
                 front.parents[child.pid] = stat.pid
                 todo.append(child)
@@ -142,7 +142,8 @@ def turns(front: Front, signo: int, held: Container[int], proc: str = "/proc") -
         elif front.waiters[pid] in STOP_WITH_CHILD:
             its[pid] = "continued"
     parents = {*front.parents.values()}.intersection(front.programs)
-    waited = {pid for pid in its if its[pid] != "continued" and (pid in parents or not tree.ignores(pid, signo, proc))}
+    stopped = [pid for pid in its if its[pid] != "continued"]
+    waited = {pid for pid in stopped if pid in parents or not process_tree.ignores(pid, signo, proc)}
     if not waited.intersection(front.programs):
         waited = {*its}  # all programs ignore it: their shells wait for them
     later = [pid for pid in front.shells if pid not in now]
@@ -188,7 +189,7 @@ def _only_readers(front: Front, pipes: _Pipes, signo: int, proc: str) -> set[int
         for pid in front.programs
         if pipes.between(front.members(), pid)
         and not any(pipes.between([pid], shell) and pipes.between([shell], pid) for shell in front.shells)
-        and not (tree.catches(pid, signo, proc) or tree.blocks(pid, signo, proc))
+        and not (process_tree.catches(pid, signo, proc) or process_tree.blocks(pid, signo, proc))
     ]
     sources = {*front.members()} - {*possible}
     readers: set[int] = set()
@@ -210,7 +211,7 @@ def pipe_ends(pid: int, proc: str = "/proc") -> PipeEnds:
     Stdin counts as one for reading, however it was opened, stdout and stderr as ones for writing.
     """
     ends = PipeEnds({}, {})
-    for fd in tree.listed(f"{proc}/{pid}/fd"):
+    for fd in process_tree.listed(f"{proc}/{pid}/fd"):
         path = f"{proc}/{pid}/fd/{fd}"
         with contextlib.suppress(OSError):  # closed meanwhile
             status = os.stat(path)
@@ -232,25 +233,27 @@ def open_again(places: Iterable[Place], proc: str = "/proc") -> list[int]:
 
 def _carries_terminal(pid: int, proc: str) -> bool:
     """Asks for the master's side of a terminal: who has it must run, or what is behind it can't print."""
-    return any("ptmx" in tree.link_of(f"{proc}/{pid}/fd/{fd}") for fd in tree.listed(f"{proc}/{pid}/fd"))
+    return any(
+        "ptmx" in process_tree.link_of(f"{proc}/{pid}/fd/{fd}") for fd in process_tree.listed(f"{proc}/{pid}/fd")
+    )
 
 
 def hearers(pid: int, signo: int, proc: str = "/proc") -> list[int]:
     """Finds whom ``signo``, which ends nothing, is for: programs that ``pid`` runs, and shells that catch it."""
     front = front_of(pid, signo, proc)
     told = turns(front, signo, (), proc).of("now")
-    return [*told, *(shell for shell in front.shells if shell not in told and tree.catches(shell, signo, proc))]
+    return [*told, *(shell for shell in front.shells if shell not in told and process_tree.catches(shell, signo, proc))]
 
 
 def is_stopped(pid: int, proc: str = "/proc") -> bool:
     """Says if a process stands still by SIGSTOP, or has ended."""
-    stat = tree.read_stat(pid, proc)
+    stat = process_tree.read_stat(pid, proc)
     return stat is None or stat.state in "TtZX"
 
 
 def is_idle(shell: int, but: Container[int] = (), proc: str = "/proc") -> bool:
     """Says if a shell sleeps, or stands still, and runs nothing but those ``but``."""
-    if any(child.state not in "ZX" and child.pid not in but for child in tree.children_of(shell, proc)):
+    if any(child.state not in "ZX" and child.pid not in but for child in process_tree.children_of(shell, proc)):
         return False
-    stat = tree.read_stat(shell, proc)  # after its children: the end of one wakes it
+    stat = process_tree.read_stat(shell, proc)  # after its children: the end of one wakes it
     return stat is None or stat.state not in "RD"

@@ -10,7 +10,7 @@ from typing import Callable
 
 from musterpoint.base.loop import Loop, Timer
 from musterpoint.base.posix import fcntl, termios
-from musterpoint.core.processes import shell_front, tree
+from musterpoint.core.processes import process_tree, shell_front
 from musterpoint.core.processes.shell_front import Front, Turn, Turns
 from musterpoint.core.processes.shell_guard import ShellGuard
 
@@ -158,14 +158,14 @@ class ShellTurns:
 
     def _stop(self, pid: int) -> bool:
         self._guarded(pid)
-        if not tree.send(pid, signal.SIGSTOP):
+        if not process_tree.send(pid, signal.SIGSTOP):
             return False
         self._held.add(pid)
         return True
 
     def _go_on(self, pid: int) -> None:
         self._held.discard(pid)
-        tree.send(pid, signal.SIGCONT)
+        process_tree.send(pid, signal.SIGCONT)
 
     def _look_again(self) -> bool:
         """Takes in what shells had begun when they were stopped; until all of them stand still."""
@@ -222,7 +222,7 @@ class ShellTurns:
 
     def _finish(self, later: _Later) -> None:
         self._later.pop(later.pid, None)
-        name = tree.command_of(later.pid)
+        name = process_tree.command_of(later.pid)
         if name and later.turn != "late" and not self._has_said and _has_no_trap(later):
             self._has_said = True
             self._say(CUT.format(name))
@@ -246,12 +246,12 @@ class ShellTurns:
 def _let_go_on(pid: int) -> bool:
     """Continues who stopped itself with its child, perhaps only now; it is looked at until it has ended."""
     if shell_front.is_stopped(pid):
-        tree.send(pid, signal.SIGCONT)
+        process_tree.send(pid, signal.SIGCONT)
     return True
 
 
 def _has_no_trap(later: _Later) -> bool:
-    return not tree.catches(later.pid, later.signo) and not tree.ignores(later.pid, later.signo)
+    return not process_tree.catches(later.pid, later.signo) and not process_tree.ignores(later.pid, later.signo)
 
 
 def _unread(pipe: int) -> int:

@@ -13,7 +13,7 @@ from typing import Callable, Mapping, Sequence
 from musterpoint.base.lines import Line, Lines
 from musterpoint.base.loop import WRITE, Loop
 from musterpoint.base.python_variables import for_tools
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.process import Streams, spawn
 from musterpoint.core.processes.streams import Bytes, after
 
@@ -46,7 +46,7 @@ class Sidecar:
         if self._writer.waiting > MOST_UNREAD:
             self._writer.discard()
             self._on_line(f"it doesn't read what it is told: {MOST_UNREAD >> 20} MiB wait")
-            tree.send(self.pid, signal.SIGKILL)
+            process_tree.send(self.pid, signal.SIGKILL)
 
     def dismiss(self) -> None:
         """Asks it to end, by closing its stdin. Lines that wait for room in the pipe are dropped."""
@@ -124,7 +124,7 @@ class Sidecars:
             sidecar.dismiss()
         self._wait(grace)
         for pid in self.pids:
-            tree.send(pid, signal.SIGKILL)
+            process_tree.send(pid, signal.SIGKILL)
         self._wait(UNKILLABLE_SECONDS)
         self._all.clear()
 

@@ -10,7 +10,7 @@ import os
 from typing import Callable, Collection
 
 from musterpoint.base.loop import READ, Loop, Timer
-from musterpoint.core.processes import shell_front, tree
+from musterpoint.core.processes import process_tree, shell_front
 from musterpoint.core.processes.shell_guard import ShellGuard
 from musterpoint.core.processes.shell_turns import Looks, ShellTurns
 
@@ -79,22 +79,22 @@ class SignalOnce:
         if pid in self._signalled:
             return
         self._signalled[pid] = signo
-        if tree.ignores(pid, signo):
+        if process_tree.ignores(pid, signo):
             self._ignoring.add(pid)
-        self._handled |= tree.catches(pid, signo)
+        self._handled |= process_tree.catches(pid, signo)
         if _is_copy_that_catches(pid, signo):
             self._copies[pid] = signo
             self._looks.begin()
-        tree.send(pid, signo)
+        process_tree.send(pid, signo)
 
     def _look_at_copies(self) -> bool:
         """Signals copies of shells that have become programs; returns whether there are others."""
         for pid, signo in [*self._copies.items()]:
-            stat = tree.read_stat(pid)
+            stat = process_tree.read_stat(pid)
             if stat is None or not stat.copy:
                 del self._copies[pid]
-                if stat is not None and not tree.ignores(pid, signo):
-                    tree.send(pid, signo)
+                if stat is not None and not process_tree.ignores(pid, signo):
+                    process_tree.send(pid, signo)
         return bool(self._copies)
 
     # -- orphans --
@@ -109,13 +109,13 @@ class SignalOnce:
         """
         wait = since + HANDLED - self._loop.clock() if self._handled else 0.0
         early = False
-        for orphan in tree.own_children():
+        for orphan in process_tree.own_children():
             if orphan.state in "ZX" or orphan.pid in spared or orphan.pid in self._met:
                 continue
             known = orphan.pid in self._signalled  # `timeout` ignores the signal from when it has passed it on
-            if orphan.pid in self._ignoring or (not known and tree.ignores(orphan.pid, signo)):
+            if orphan.pid in self._ignoring or (not known and process_tree.ignores(orphan.pid, signo)):
                 continue
-            if not readers and tree.reads_a_pipe(orphan.pid):
+            if not readers and process_tree.reads_a_pipe(orphan.pid):
                 continue
             if known:
                 self._watch_orphan(orphan.pid)
@@ -128,7 +128,9 @@ class SignalOnce:
                         self._watch_orphan(pid)
         if early and self._due is None:
             self._due = self._loop.call_later(wait, self._orphans_are_due)
-        return early or any(stat is not None and stat.state not in "ZX" for stat in map(tree.read_stat, self._orphans))
+        return early or any(
+            stat is not None and stat.state not in "ZX" for stat in map(process_tree.read_stat, self._orphans)
+        )
 
     def _orphans_are_due(self) -> None:
         self._due = None
@@ -168,8 +170,8 @@ class SignalOnce:
 
     def _status_of(self, pid: int) -> int | None:
         """Reads how a process ended, taken by its parent or not; a shell that is held doesn't take it."""
-        told = tree.exit_status(self._watched[pid]) if pid in self._watched else None
-        stat = tree.read_stat(pid)
+        told = process_tree.exit_status(self._watched[pid]) if pid in self._watched else None
+        stat = process_tree.read_stat(pid)
         if told is None and stat is not None and stat.state == "Z":
             return os.waitstatus_to_exitcode(stat.status)
         return told
@@ -191,11 +193,11 @@ class SignalOnce:
 
 
 def _is_copy_that_catches(pid: int, signo: int) -> bool:
-    stat = tree.read_stat(pid)
-    return stat is not None and stat.copy and tree.catches(pid, signo)
+    stat = process_tree.read_stat(pid)
+    return stat is not None and stat.copy and process_tree.catches(pid, signo)
 
 
 def pass_on(pid: int, signo: int) -> None:
     """Sends ``signo``, which ends nothing, to those whom it is for below ``pid``."""
     for hearer in shell_front.hearers(pid, signo):
-        tree.send(hearer, signo)
+        process_tree.send(hearer, signo)

@@ -19,9 +19,9 @@ from musterpoint.core.ports import Ports
 from musterpoint.core.rollcall.agreed_ports import hold_rollcall_port
 from musterpoint.core.rollcall.attendance import ProgressPrinter
 from musterpoint.core.rollcall.hello import ITSELF
-from musterpoint.core.rollcall.leader import LeaderCall
+from musterpoint.core.rollcall.leader_call import LeaderCall
 from musterpoint.core.rollcall.roster import Participant, Roster
-from musterpoint.core.rollcall.worker import WorkerCall
+from musterpoint.core.rollcall.worker_call import WorkerCall
 
 _MANY_HOSTS = 100
 _SHORT_SECRET = 16

@@ -9,8 +9,8 @@ from musterpoint.base.settings import Settings
 from musterpoint.base.untrusted import printable
 from musterpoint.core.channel.session import random_token
 from musterpoint.core.rollcall.admission import Call
-from musterpoint.core.rollcall.places import unique_names
 from musterpoint.core.rollcall.roster import Offer, Roster, Seat
+from musterpoint.core.rollcall.unnamed_seats import unique_names
 
 _MOST_NAMED = 4
 _Path = tuple[str, ...]

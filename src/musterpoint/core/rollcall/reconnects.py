@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from musterpoint.base.untrusted import same_token
 from musterpoint.core.channel import wire
-from musterpoint.core.channel.leader import LeaderChannel
+from musterpoint.core.channel.leader_channel import LeaderChannel
 from musterpoint.core.channel.link import Context, Link
 from musterpoint.core.channel.session import OVER, Resume
 from musterpoint.core.channel.topics.attempts import Ready
 from musterpoint.core.rollcall.admission import Call, Claim, Holder, already_started, ruling
 from musterpoint.core.rollcall.hello import NO_SEAT, Hello
 from musterpoint.core.rollcall.listener import Listener, ListenerOwner
-from musterpoint.core.rollcall.places import Places
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.core.rollcall.seat_columns import pack_roster
+from musterpoint.core.rollcall.unnamed_seats import Places
 
 if TYPE_CHECKING:
     from musterpoint.core.channel.topics.attempts import NextAttempt

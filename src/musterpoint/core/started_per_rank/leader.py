@@ -14,7 +14,7 @@ from musterpoint.core.processes.private_folder import is_same_user
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.runtime import Runtime
 from musterpoint.core.started_per_rank.election import Meeting, Place, leave
-from musterpoint.core.started_per_rank.lines import Lines, prove
+from musterpoint.core.started_per_rank.host_messages import Lines, prove
 from musterpoint.core.supervise.context import OtherEntryPoints
 
 _MOST_STRANGERS = 64

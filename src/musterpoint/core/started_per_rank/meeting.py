@@ -17,14 +17,14 @@ from musterpoint.base.loop import READ
 from musterpoint.base.untrusted import printable, same_token
 from musterpoint.core.channel.session import random_token
 from musterpoint.core.job.model import Job, StartedRank
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.private_folder import peer_of
 from musterpoint.core.processes.process import CannotStart, Streams, spawn
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.runtime import Runtime
 from musterpoint.core.started_per_rank.election import Meeting, elect, file_name
+from musterpoint.core.started_per_rank.host_messages import Lines, prove
 from musterpoint.core.started_per_rank.leader import Leader
-from musterpoint.core.started_per_rank.lines import Lines, prove
 from musterpoint.core.supervise.context import LedByAnother
 from musterpoint.embedded.programs.registry import Texts
 
@@ -94,7 +94,7 @@ class Follower:
     def run(self) -> int | None:
         """The exit code; None where the one that led has ended before it let ranks start."""
         loop, signals = self._runtime.loop, self._runtime.signals
-        tree.adopt_orphans()
+        process_tree.adopt_orphans()
         signals.route_to(self._on_signal)
         loop.watch(self._lines.sock.fileno(), READ, self._read)
         try:
@@ -104,7 +104,7 @@ class Follower:
             self._runtime.keep_stops()
             loop.forget(self._lines.sock.fileno())
             self._lines.close()
-            tree.kill_below(os.getpid())
+            process_tree.kill_below(os.getpid())
             self._child = 0
             self._reap()
             self._texts.close()
@@ -114,7 +114,7 @@ class Follower:
 
     def _reap(self) -> None:
         """Reaps what has ended; the end of the rank's own process is told."""
-        for pid, status in tree.ended_children():
+        for pid, status in process_tree.ended_children():
             if pid == self._child:
                 self._lines.send({"ended": os.waitstatus_to_exitcode(status)})
 
@@ -141,7 +141,7 @@ class Follower:
             elif value.get("end") in range(256):
                 self._code, self._over = value["end"], True
             elif value.get("kill"):
-                tree.kill_below(os.getpid())
+                process_tree.kill_below(os.getpid())
             elif value.get("refused"):
                 raise LauncherError(printable(str(value["refused"]), _LONGEST_REFUSAL))
         if values is None and not self._over:

@@ -9,7 +9,7 @@ from typing import Union
 from musterpoint.base.failure import Failure, Secondary
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.peers import PeerEvent
-from musterpoint.core.launch.plan import Role
+from musterpoint.core.launch.launch_plan import Role
 
 Key = int
 

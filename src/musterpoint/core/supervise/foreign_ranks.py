@@ -6,7 +6,7 @@ import os
 from typing import Callable
 
 from musterpoint.base.failure import Failure
-from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
+from musterpoint.core.launch.launch_plan import LaunchPlan, ProcessPlan
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import Broken, Key, LocalEvent
@@ -20,7 +20,7 @@ from musterpoint.core.supervise.own_failures import (
 )
 from musterpoint.core.supervise.process_starter import ProcessStarter, StartedPlan
 from musterpoint.core.supervise.rank_ends import RankEnds
-from musterpoint.core.supervise.ranks import Rank, Ranks
+from musterpoint.core.supervise.rank_table import Rank, Ranks
 
 UNSEEN_SECONDS = 1.0
 """For the call of a rank's stub that was on its way when the process above it ended."""

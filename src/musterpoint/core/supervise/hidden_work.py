@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Mapping, Sequence
 
 from musterpoint.base.exit_codes import signal_name
 from musterpoint.core.diagnosis import Evidence, ProgramEnd, ScriptEnd, diagnose
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import process_tree
 from musterpoint.core.supervise.context import SupervisorContext
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class HiddenWork:
         """A rank's program runs: looks at what is below it once it was started, as the start needn't wait for that."""
 
         def watch() -> None:
-            if tree.read_stat(pid) is not None:
+            if process_tree.read_stat(pid) is not None:
                 self._programs_below.watch(rank, pid)
 
         self._context.loop.call_later(0 if self._are_scripts else UNTIL_LOOKED, watch)
@@ -101,7 +101,7 @@ class HiddenWork:
 
     def note_left(self, left: Sequence[int]) -> None:
         """Keeps which Pythons of ``left`` are cut off that scripts left in the background."""
-        names = {pid: tree.command_of(pid) for pid in left if tree.is_python(pid)}
+        names = {pid: process_tree.command_of(pid) for pid in left if process_tree.is_python(pid)}
         if cut_off := left_behind(names, self._programs, self._are_scripts):
             programs = self._context.mask(", ".join(cut_off))
             self._context.record("left-cut-off", programs=programs)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Callable, Mapping
 
 from musterpoint.base.stop_budget import FAILURE_GRACE
 from musterpoint.core.diagnosis import ProcessEnd, diagnose
-from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
-from musterpoint.core.processes import tree
+from musterpoint.core.launch.launch_plan import LaunchPlan, ProcessPlan
+from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.control_socket import Connection, ControlSocket
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.processes.shell_guard import ShellGuard
@@ -25,7 +25,7 @@ from musterpoint.core.supervise.left_running import LeftRunning
 from musterpoint.core.supervise.own_failures import cannot_start
 from musterpoint.core.supervise.process_starter import ProcessStarter, StartedPlan
 from musterpoint.core.supervise.rank_ends import RaisedRanks, RankEnds
-from musterpoint.core.supervise.ranks import Rank, Ranks
+from musterpoint.core.supervise.rank_table import Rank, Ranks
 from musterpoint.core.supervise.services_and_launchers import ServiceOrLauncher, ServicesAndLaunchers
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class HostProcesses:
 
     def reap(self) -> None:
         """Collects every child that has ended; no other code waits for children of the job."""
-        for pid, status in tree.ended_children():
+        for pid, status in process_tree.ended_children():
             code = os.waitstatus_to_exitcode(status)
             if pid in self.others:
                 self._service_or_launcher_ended(self.others.ended(pid), code)
@@ -246,7 +246,9 @@ class HostProcesses:
         """SIGKILL to everything of the job."""
         self.is_ending = True
         self.ends.being_killed()
-        self._context.record("processes-killed", processes=tree.kill_below(os.getpid(), self._context.sidecars.pids))
+        self._context.record(
+            "processes-killed", processes=process_tree.kill_below(os.getpid(), self._context.sidecars.pids)
+        )
         self._context.others.kill()
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.hidden_work import HiddenWork
 from musterpoint.core.supervise.rank_ends import written
-from musterpoint.core.supervise.ranks import Rank, Ranks
+from musterpoint.core.supervise.rank_table import Rank, Ranks
 
 BEGIN, EVENT, ENDED = "launch ", "event ", "ended "
 _MOST_WARNINGS, _LONGEST_WARNING = 16, 2000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import signal
 
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.signal_once import SignalOnce
 from musterpoint.core.supervise.context import SupervisorContext
-from musterpoint.core.supervise.ranks import Ranks
+from musterpoint.core.supervise.rank_table import Ranks
 
 
 class LeftRunning:
@@ -35,13 +35,13 @@ class LeftRunning:
 
     def dismiss(self) -> None:
         """Ends services, launchers and stubs, since all ranks have ended."""
-        below = tree.descendants_of(self._ranks.others.pids) if self._ranks.others.pids else {}
+        below = process_tree.descendants_of(self._ranks.others.pids) if self._ranks.others.pids else {}
         self._dismissed = {*below, *(stat.pid for stats in below.values() for stat in stats), *self._ranks.stubs}
         self._ranks.others.kill()
         self._ranks.send_stubs("")
 
     @property
-    def remaining(self) -> list[tree.Stat]:
+    def remaining(self) -> list[process_tree.Stat]:
         """The job's processes that are our children and still run. All others are below these: we adopt orphans."""
         spared = self._context.sidecars.pids
-        return [child for child in tree.own_children() if child.pid not in spared]
+        return [child for child in process_tree.own_children() if child.pid not in spared]

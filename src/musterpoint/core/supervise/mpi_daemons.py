@@ -15,9 +15,9 @@ from musterpoint.base import executables
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.peers import Peers, StartAsked, Started, StartEnded
 from musterpoint.core.channel.topics import start_requests
-from musterpoint.core.fabric.mpi import COMMANDS
+from musterpoint.core.fabric.mpirun import COMMANDS
 from musterpoint.core.fabric.setting import EnvSetting
-from musterpoint.core.launch.plan import Argument, ProcessPlan, program_of_ours
+from musterpoint.core.launch.launch_plan import Argument, ProcessPlan, program_of_ours
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.rollcall.roster import Roster

@@ -9,7 +9,7 @@ from musterpoint.base import exit_codes
 from musterpoint.base.exit_codes import signal_name
 from musterpoint.base.failure import Failure, Kind, fit, numbers
 from musterpoint.core.diagnosis import DiagnosisContext
-from musterpoint.core.launch.plan import Meeting, ProcessPlan
+from musterpoint.core.launch.launch_plan import Meeting, ProcessPlan
 
 
 def cannot_start(process: ProcessPlan, error: OSError, step: str, context: DiagnosisContext) -> Failure:

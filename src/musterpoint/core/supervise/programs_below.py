@@ -14,7 +14,7 @@ from musterpoint.base.loop import READ, Loop, Timer
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.diagnosis import ProgramEnd, ScriptEnd
 from musterpoint.core.launch.launchers import launching
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import process_tree
 
 SOONEST, LATEST, SLOWER = 0.005, 0.5, 1.2
 """Seconds from one look at a script to the next: after a start or an end the first, then each time longer."""
@@ -79,7 +79,7 @@ class ProgramsBelow:
         if script is None:
             return ScriptEnd()
         for pid in [*script.descriptors]:
-            stat = tree.read_stat(pid, self._proc)
+            stat = process_tree.read_stat(pid, self._proc)
             if stat is None or stat.state in "ZX":
                 self._program_ended(script, pid, last=True)
         self._forget(script)
@@ -93,14 +93,14 @@ class ProgramsBelow:
         script.timer = self._loop.call_later(seconds, lambda: self._look(script, seconds))
 
     def _look(self, script: Script, seconds: float = LATEST) -> None:
-        stat = tree.read_stat(script.pid, self._proc)
-        if stat is None or not (stat.copy or tree.passes(stat, self._proc)):
+        stat = process_tree.read_stat(script.pid, self._proc)
+        if stat is None or not (stat.copy or process_tree.passes(stat, self._proc)):
             return  # it has ended, or is a program now, as with exec
         if stat.copy:  # it isn't the program yet
             self._look_later(script, seconds)
             return
-        script.text = script.text or tree.script_of(script.pid, self._proc)
-        found = [pid for pid in tree.behind(script.pid, self._proc) if tree.is_python(pid, self._proc)]
+        script.text = script.text or process_tree.script_of(script.pid, self._proc)
+        found = [pid for pid in process_tree.behind(script.pid, self._proc) if process_tree.is_python(pid, self._proc)]
         fresh = [pid for pid in found if pid not in script.programs or not script.programs[pid].runs]
         for pid in fresh:
             script.programs.pop(pid, None)  # its number was another one's
@@ -116,9 +116,9 @@ class ProgramsBelow:
         try:
             descriptor = script.descriptors[pid] = os.pidfd_open(pid)
         except (AttributeError, OSError):  # not Linux, or it has just ended
-            return ProgramEnd(pid, tree.command_of(pid, self._proc))
+            return ProgramEnd(pid, process_tree.command_of(pid, self._proc))
         self._loop.watch(descriptor, READ, lambda _ready: self._program_ended(script, pid))
-        return ProgramEnd(pid, tree.command_of(pid, self._proc), runs=True)
+        return ProgramEnd(pid, process_tree.command_of(pid, self._proc), runs=True)
 
     def _program_ended(self, script: Script, pid: int, last: bool = False, wait: float = TAKEN) -> None:
         """A program has ended; ``last``: its script, too. Its status is told once its parent has taken it."""
@@ -126,8 +126,8 @@ class ProgramsBelow:
         if descriptor is None:
             return
         self._loop.forget(descriptor)
-        was_there = tree.read_stat(pid, self._proc) is not None  # first: its parent may take it between the two
-        status = tree.exit_status(descriptor)
+        was_there = process_tree.read_stat(pid, self._proc) is not None  # first: its parent may take it between the two
+        status = process_tree.exit_status(descriptor)
         if status is None and not last and was_there:
             later = partial(self._program_ended, script, pid, wait=min(LATEST, wait * SLOWER))
             self._loop.call_later(wait, later)
@@ -169,7 +169,7 @@ class ProgramsBelow:
 
     def _below(self, pid: int, launcher: str) -> Iterator[tuple[int, str]]:
         """The processes below ``pid``, each with the launcher that is above it."""
-        for child in tree.children_of(pid, self._proc):
+        for child in process_tree.children_of(pid, self._proc):
             yield child.pid, launcher
             yield from self._below(child.pid, launcher or _launcher_of(child.pid, self._proc))
 
@@ -182,12 +182,12 @@ class ProgramsBelow:
 
 
 def _launcher_of(pid: int, proc: str) -> str:
-    return launching(tree.words_of(pid, proc))
+    return launching(process_tree.words_of(pid, proc))
 
 
 def _identity(pid: int, proc: str) -> tuple[int, int, str]:
     """Rank, world size (0: none) and torchrun's session of a process, by the variables that it was started with."""
-    variables = tree.variables_of(pid, ("RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"), proc)
+    variables = process_tree.variables_of(pid, ("RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"), proc)
     rank, size = variables.get("RANK", ""), variables.get("WORLD_SIZE", "")
     known = rank.isdecimal() and size.isdecimal() and len(rank + size) < 20
     return int(rank) if known else 0, int(size) if known else 0, variables.get("TORCHELASTIC_RUN_ID", "")

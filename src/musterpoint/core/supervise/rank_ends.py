@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Literal
 from musterpoint.base.failure import Failure
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.diagnosis import Evidence, diagnose
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.control_socket import ask_raised
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.rest_of_output import LONGEST, RestOfOutput
@@ -17,7 +17,7 @@ from musterpoint.core.processes.signal_once import SignalOnce
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import Broken, Key, LocalEvent, Raised, RankEnded
 from musterpoint.core.supervise.hidden_work import HiddenWork
-from musterpoint.core.supervise.ranks import Rank, Ranks
+from musterpoint.core.supervise.rank_table import Rank, Ranks
 
 if TYPE_CHECKING:
     from musterpoint.core.diagnosis.raised_facts import RaisedFacts
@@ -139,11 +139,11 @@ class RankEnds:
             return
         rank.connection = None
         self._context.record("stub-lost", rank=rank.number)
-        if not rank.pid or not tree.send(rank.pid, 0):
+        if not rank.pid or not process_tree.send(rank.pid, 0):
             self.ended(rank, rank.orphan_status)
         elif rank.key not in self._ranks.signalled and self._abort_code(rank) is not None:
             # it called MPI_Abort and still runs, because the MPI killed the stub instead
-            tree.send(rank.pid, signal.SIGKILL)
+            process_tree.send(rank.pid, signal.SIGKILL)
             self.ended(rank, None)
 
     def lost_entry_point(self, key: Key) -> bool:
@@ -154,7 +154,7 @@ class RankEnds:
         rank = self._ranks.up.get(key)
         if rank is not None and key in self._ranks.expected:
             if rank.pid:
-                tree.send(rank.pid, signal.SIGKILL)
+                process_tree.send(rank.pid, signal.SIGKILL)
             self.ended(rank, None)
         return rank is not None
 
@@ -304,7 +304,7 @@ class RaisedRanks:
 
     def heard(self, facts: RaisedFacts) -> None:
         """A rank, or a Python that a shell in its place runs, tells of the exception that ends it."""
-        above = self._ranks.by_pid.get(tree.behind_shells(facts.pid, self._ranks.by_pid))
+        above = self._ranks.by_pid.get(process_tree.behind_shells(facts.pid, self._ranks.by_pid))
         rank = self._ranks.by_pid.get(facts.pid, above)
         if rank is None or not self._ranks.is_expected(rank) or rank.raised is not None:
             return
@@ -319,7 +319,7 @@ class RaisedRanks:
 
     def _overdue(self, rank: Rank, facts: RaisedFacts) -> None:
         """The time of a rank to end is over: it ends the job, if it still runs, and its shell waits for its Python."""
-        if not self._ranks.is_expected(rank) or tree.read_stat(facts.pid) is None:
+        if not self._ranks.is_expected(rank) or process_tree.read_stat(facts.pid) is None:
             return
         from musterpoint.core.processes.shell_front import front_of
 

@@ -18,8 +18,8 @@ from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Timer
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.code.program_files import ProgramFiles
-from musterpoint.core.launch.plan import Meeting
-from musterpoint.core.processes import tree
+from musterpoint.core.launch.launch_plan import Meeting
+from musterpoint.core.processes import process_tree
 from musterpoint.core.supervise import own_failures as failures
 from musterpoint.core.supervise.context import SupervisorContext
 
@@ -99,7 +99,7 @@ class MeetingWatch:
         """Whether a rank has a connection to the port, to another host, or to another rank of this host."""
         owners: dict[str, int] = {}
         pids = list(self._pids())
-        for pid, below in tree.descendants_of(pids, self._proc).items() if pids else ():
+        for pid, below in process_tree.descendants_of(pids, self._proc).items() if pids else ():
             for each in (pid, *(stat.pid for stat in below)):
                 owners.update(dict.fromkeys(_inodes(each, self._proc), pid))
                 self._uses_library = self._uses_library or self._is_of_world(each)
@@ -201,7 +201,7 @@ def _inodes(pid: int, proc: str) -> Iterator[str]:
 
 
 def _runs(pid: int, threads: tuple[str, ...], proc: str) -> bool:
-    for task in tree.listed(f"{proc}/{pid}/task"):
+    for task in process_tree.listed(f"{proc}/{pid}/task"):
         try:
             with open(f"{proc}/{pid}/task/{task}/comm", encoding="utf-8", errors="replace") as file:
                 if file.read().startswith(threads):

@@ -4,8 +4,8 @@ import signal
 from typing import Callable
 
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.launch.plan import ProcessPlan, Role
-from musterpoint.core.processes import tree
+from musterpoint.core.launch.launch_plan import ProcessPlan, Role
+from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.signal_once import SignalOnce, pass_on
 
 
@@ -68,7 +68,7 @@ class ServicesAndLaunchers:
                 longest = max(longest, running.process.time_to_end)
                 if pid not in self._signalled:
                     self._signalled.add(pid)
-                    tree.send(pid, signal.SIGTERM)
+                    process_tree.send(pid, signal.SIGTERM)
         return longest
 
     @property
@@ -80,4 +80,4 @@ class ServicesAndLaunchers:
         """SIGKILL, to those of one role where one is given."""
         for pid, running in self._running.items():
             if role in (None, running.process.role):
-                tree.send(pid, signal.SIGKILL)
+                process_tree.send(pid, signal.SIGKILL)

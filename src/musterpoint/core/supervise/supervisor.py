@@ -24,8 +24,8 @@ from musterpoint.core.channel.peers import (
     StopAll,
 )
 from musterpoint.core.channel.topics.raised_ranks import RaisedAsked
-from musterpoint.core.launch.plan import LaunchPlan
-from musterpoint.core.processes import tree
+from musterpoint.core.launch.launch_plan import LaunchPlan
+from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.processes.received_signals import PASSED_ON, STOPPING
 from musterpoint.core.rollcall.roster import Roster
@@ -117,7 +117,7 @@ class Supervisor:
         return self._until_over(begin)
 
     def _until_over(self, begin: Callable[[], None]) -> Outcome:
-        tree.adopt_orphans()
+        process_tree.adopt_orphans()
         self._peers.listen(self._on_peer_event)
         try:
             begin()
@@ -284,7 +284,7 @@ class Supervisor:
         self._wait_while(lambda: self._processes.left.pids, LEFT_ALONE)
         left = self._processes.left.pids
         if left:
-            shown = [f"{tree.command_of(pid) or 'a process'} (pid {pid})" for pid in left[:MOST_NAMED]]
+            shown = [f"{process_tree.command_of(pid) or 'a process'} (pid {pid})" for pid in left[:MOST_NAMED]]
             more = [f"{len(left) - MOST_NAMED} more"] if len(left) > MOST_NAMED else []
             self._context.say(f"ending what the program left running: {', '.join(shown + more)}")
             if code_of(self._state, self._rules) == 0 and not self._state.stop_signal:

@@ -16,7 +16,7 @@ from musterpoint.base.stop_budget import whole_grace
 from musterpoint.core.channel.peers import AllLooked, LookAsked, Peers, Stalled, StillRunning
 from musterpoint.core.job.hyperparameters import text_value
 from musterpoint.core.job.model import Job
-from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.processes.received_signals import Signals
 from musterpoint.core.processes.sidecars import Sidecars

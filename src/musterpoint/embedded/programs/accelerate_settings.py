@@ -6,8 +6,9 @@ Run by the user's Python as ``python -c TEXT REQUEST``, never imported by muster
     config   a configuration file, used where ``words`` name none; empty: the one that accelerate looks for
     folder   relative paths of configuration files begin here
 
-It prints one JSON object: ``error``, or what :class:`musterpoint.core.fabric.accelerate.Accelerate` holds. Nothing is
-started. What it uses is in accelerate from 0.34 on (``commands/launch.py``, ``utils/launch.py``, ``state.py``).
+It prints one JSON object: ``error``, or what :class:`musterpoint.core.fabric.accelerate_config.Accelerate` holds.
+Nothing is started. What it uses is in accelerate from 0.34 on: ``commands/launch.py``, ``utils/launch.py``,
+``state.py``.
 """
 
 from __future__ import annotations

@@ -12,45 +12,45 @@ from musterpoint.base import plugins
 from musterpoint.base.errors import UsageError, chosen
 from musterpoint.core.job import platforms
 from musterpoint.local.platforms import commands
-from musterpoint.local.platforms.platform import LocalPlatform
+from musterpoint.local.platforms.local_platform import LocalPlatform
 
 DEFAULT = next(iter(platforms.PLATFORMS))
 
 
 def _azureml() -> LocalPlatform:
-    from musterpoint.local.platforms import azureml
+    from musterpoint.local.platforms import azureml_nodes
 
-    return azureml.PLAYED
+    return azureml_nodes.PLAYED
 
 
 def _kubeflow() -> LocalPlatform:
-    from musterpoint.local.platforms import kubeflow
+    from musterpoint.local.platforms import clusters
 
-    return kubeflow.PLAYED
+    return clusters.KUBEFLOW
 
 
 def _pbs() -> LocalPlatform:
-    from musterpoint.local.platforms import pbs
+    from musterpoint.local.platforms import clusters
 
-    return pbs.PLAYED
+    return clusters.PBS
 
 
 def _sagemaker() -> LocalPlatform:
-    from musterpoint.local.platforms import sagemaker
+    from musterpoint.local.platforms import training_container
 
-    return sagemaker.PLAYED
+    return training_container.PLAYED
 
 
 def _slurm() -> LocalPlatform:
-    from musterpoint.local.platforms import slurm
+    from musterpoint.local.platforms import clusters
 
-    return slurm.PLAYED
+    return clusters.SLURM
 
 
 def _tfconfig() -> LocalPlatform:
-    from musterpoint.local.platforms import tfconfig
+    from musterpoint.local.platforms import clusters
 
-    return tfconfig.PLAYED
+    return clusters.TFCONFIG
 
 
 OWN: Mapping[str, Callable[[], LocalPlatform]] = {

@@ -9,8 +9,8 @@ from typing import Any, Callable, Mapping
 from musterpoint.base.errors import UsageError
 from musterpoint.core.job.fields import shown, wrong
 from musterpoint.core.job.platform import Sample
-from musterpoint.local.job import HostNaming, LocalJob
-from musterpoint.local.platforms.platform import HostProcess, LocalPlatform, PlayedHost
+from musterpoint.local.job_request import HostNaming, LocalJob
+from musterpoint.local.platforms.local_platform import HostProcess, LocalPlatform, PlayedHost
 from musterpoint.local.tree import Layout
 
 

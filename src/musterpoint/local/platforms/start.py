@@ -9,7 +9,7 @@ import signal
 import sys
 from typing import Sequence
 
-from musterpoint.local.platforms.platform import HostProcess
+from musterpoint.local.platforms.local_platform import HostProcess
 
 _RUN = "import sys; sys.path.append(sys.argv[1]); from musterpoint.local.platforms import start; start.main()"
 _IN = 'cd "$0" && exec "$@"'

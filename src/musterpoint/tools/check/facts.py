@@ -16,14 +16,14 @@ from musterpoint.base.probe import Ask
 from musterpoint.base.settings import Settings
 from musterpoint.base.stop_budget import whole_grace
 from musterpoint.core.code.interpreter import user_environment
-from musterpoint.core.data.mover import Access
+from musterpoint.core.data.mover_process import Access
 from musterpoint.core.data.moves import speed
 from musterpoint.core.fabric.devices import Devices, entries, read, survey
 from musterpoint.core.fabric.libraries import SHOWN, survey_libraries
 from musterpoint.core.fabric.network_interface import interface_toward
 from musterpoint.core.fabric.rdma import survey_rdma
 from musterpoint.core.job.model import Job, Paths
-from musterpoint.core.job_data.plan import plan_data
+from musterpoint.core.job_data.data_plan import plan_data
 from musterpoint.tools.check.gpus import Gpus, survey_gpus
 from musterpoint.tools.check.system import MachineState, System, survey_machine
 

@@ -7,10 +7,10 @@ from typing import Iterator
 
 from musterpoint.base import settings
 from musterpoint.base.errors import FetchError
-from musterpoint.core.data.mover import Access, limited, mib
+from musterpoint.core.data.mover_process import Access, limited, mib
 from musterpoint.core.data.moves import measure, newest
 from musterpoint.core.data.places import Channel
-from musterpoint.core.job_data.plan import DataPlan, plan_data
+from musterpoint.core.job_data.data_plan import DataPlan, plan_data
 from musterpoint.core.runtime import Request
 from musterpoint.tools.plans.preview import Preview
 

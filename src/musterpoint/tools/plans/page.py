@@ -10,9 +10,9 @@ from typing import Iterable, Iterator, NamedTuple, Sequence
 from musterpoint.base.masking import Masker
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.platform import EXPECTED
+from musterpoint.core.launch.launch_plan import BOOT, LaunchPlan, ProcessPlan
 from musterpoint.core.launch.launcher import MISLEADING
 from musterpoint.core.launch.launchers import find
-from musterpoint.core.launch.plan import BOOT, LaunchPlan, ProcessPlan
 from musterpoint.tools.plans.words import BOOT_SHOWN, Words, program_name, quoted, words_of
 
 MOST_OTHERS = 6

@@ -26,8 +26,8 @@ from musterpoint.core.launch.choose import Choice
 from musterpoint.core.launch.host_plan import plan_host
 from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.inputs import LOOPBACK
+from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.launch.launchers import find
-from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.prepare import prepare_host, what_is_wanted
 from musterpoint.core.processes.pid1 import pid1_note, unstoppable_pid1
 from musterpoint.core.rollcall.roster import Roster, Seat

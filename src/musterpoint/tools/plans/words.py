@@ -8,7 +8,7 @@ from typing import Any, Iterable, NamedTuple, Sequence
 from musterpoint.base.errors import MusterError
 from musterpoint.base.masking import Masker
 from musterpoint.core.fabric.setting import EnvSetting
-from musterpoint.core.launch.plan import BOOT, LaunchPlan, ProcessPlan
+from musterpoint.core.launch.launch_plan import BOOT, LaunchPlan, ProcessPlan
 
 
 def to_json(

@@ -12,9 +12,9 @@ import pytest
 
 from musterpoint.base.errors import FetchError, StoppedEarly
 from musterpoint.core.code.aws import download, package_index
-from musterpoint.core.code.credentials import Credentials
-from musterpoint.core.data import mover
-from musterpoint.core.data.mover import endpoint_of, region_of
+from musterpoint.core.code.index_passwords import Credentials
+from musterpoint.core.data import mover_process
+from musterpoint.core.data.mover_process import endpoint_of, region_of
 from musterpoint.embedded.programs import registry
 
 from .conftest import Bench
@@ -37,7 +37,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return PROGRAM + "".join(f"    {line}\n" for line in lines)
 
     monkeypatch.setattr(registry, "text_of", text)
-    monkeypatch.setattr(mover, "sys", SimpleNamespace(executable=""))
+    monkeypatch.setattr(mover_process, "sys", SimpleNamespace(executable=""))
     return lines
 
 

@@ -12,7 +12,7 @@ from typing import Any, Callable, Mapping
 import pytest
 
 from musterpoint.base.errors import FetchError, UsageError
-from musterpoint.core.data.mover import Access, Heard, run_here
+from musterpoint.core.data.mover_process import Access, Heard, run_here
 from musterpoint.core.data.moves import Moved, Target, bring, measure, newest, send, speed
 from musterpoint.core.data.places import Channel, Share, below, is_path, place_of, read_channel
 from musterpoint.embedded.programs.transfer import open_store

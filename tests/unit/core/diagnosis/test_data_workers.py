@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence
+from musterpoint.core.diagnosis.evidence import DiagnosisContext, Evidence
 from musterpoint.core.diagnosis.program_failures import failure_of_rank
 from musterpoint.core.diagnosis.raised_facts import RaisedFacts
 from musterpoint.core.supervise.retry import why_not_again

@@ -13,7 +13,7 @@ import pytest
 
 from musterpoint.base.failure import ERROR_SHARE, MOST_REASON
 from musterpoint.core.code.program_files import CodeDirectory
-from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence, JobFacts
+from musterpoint.core.diagnosis.evidence import DiagnosisContext, Evidence, JobFacts
 from musterpoint.core.diagnosis.hints import ENDINGS, HINTS, Case, hint_for
 from musterpoint.core.diagnosis.program_failures import failure_of_rank
 from musterpoint.core.job.platforms import load

@@ -11,9 +11,9 @@ from musterpoint.base.errors import FetchError, LauncherError, RollCallError, Us
 from musterpoint.base.failure import Failure, failure_of_error
 from musterpoint.core.code.program_files import CodeDirectory
 from musterpoint.core.diagnosis import diagnose
-from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence, JobFacts, ProcessEnd
+from musterpoint.core.diagnosis.evidence import DiagnosisContext, Evidence, JobFacts, ProcessEnd
 from musterpoint.core.diagnosis.program_failures import failure_of_rank, failure_of_service_or_launcher
-from musterpoint.core.launch.plan import Argument, ProcessPlan
+from musterpoint.core.launch.launch_plan import Argument, ProcessPlan
 from musterpoint.core.supervise.own_failures import cannot_start, daemon_refused, unplanned_rank, wrong_world
 
 HERE = DiagnosisContext("algo-2", lambda text: text.replace("hush", "***"))

@@ -10,7 +10,7 @@ from musterpoint.base.failure import MOST_REASON, Failure
 from musterpoint.base.masking import Masker
 from musterpoint.core.code.program_files import CodeDirectory
 from musterpoint.core.diagnosis import diagnose, program_output
-from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence, ProcessEnd
+from musterpoint.core.diagnosis.evidence import DiagnosisContext, Evidence, ProcessEnd
 from musterpoint.core.diagnosis.program_failures import failure_of_rank, failure_of_service
 
 HERE = DiagnosisContext("algo-3", files=CodeDirectory("/opt/ml/code"))

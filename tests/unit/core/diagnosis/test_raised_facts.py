@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence
+from musterpoint.core.diagnosis.evidence import DiagnosisContext, Evidence
 from musterpoint.core.diagnosis.peer_texts import TEXTS, PeerText, is_peer_lost
 from musterpoint.core.diagnosis.program_failures import failure_of_rank, kind_of
 from musterpoint.core.diagnosis.raised_facts import MOST_CAUSES, MOST_FRAMES, RaisedFacts

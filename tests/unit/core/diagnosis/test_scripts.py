@@ -317,7 +317,11 @@ def test_what_a_python_told(tmp_path: Path, text: str, lead: str, below: bool, t
     for name, words in {**PRE, "run.sh": text}.items():
         (tmp_path / name).write_text(f"{words}\n")
     (tmp_path / "python3").symlink_to(sys.executable)
-    older = "" if tells else "from musterpoint.core.processes import tree; tree.exit_status = lambda pidfd: None\n"
+    older = (
+        ""
+        if tells
+        else "from musterpoint.core.processes import process_tree; process_tree.exit_status = lambda pidfd: None\n"
+    )
     launch = f"{older}from musterpoint.cli.main import main\nmain(['launch', '--launcher', 'script', 'run.sh'])"
     source = str(Path(musterpoint.__file__).parent.parent)
     environ = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LC_ALL": "C", "PYTHONPATH": source}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence
+from musterpoint.core.diagnosis.evidence import DiagnosisContext, Evidence
 from musterpoint.core.diagnosis.program_failures import failure_of_rank
 from musterpoint.core.diagnosis.torchrun_table import Table
 

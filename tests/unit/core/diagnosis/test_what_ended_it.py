@@ -11,7 +11,7 @@ import pytest
 
 from musterpoint.base.failure import MOST_REASON, Failure
 from musterpoint.core.code.program_files import CodeDirectory
-from musterpoint.core.diagnosis.facts import DiagnosisContext, Evidence
+from musterpoint.core.diagnosis.evidence import DiagnosisContext, Evidence
 from musterpoint.core.diagnosis.program_failures import failure_of_rank
 
 from .whole_programs import PROGRAMS

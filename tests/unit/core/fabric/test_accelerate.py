@@ -12,7 +12,7 @@ import pytest
 from musterpoint.base.errors import LauncherError, MusterError, UsageError
 from musterpoint.base.probe import Answer
 from musterpoint.core.fabric import ssh
-from musterpoint.core.fabric.accelerate import Accelerate, ask_accelerate
+from musterpoint.core.fabric.accelerate_config import Accelerate, ask_accelerate
 from musterpoint.core.fabric.ssh import find_ssh
 
 ANSWER = {

@@ -8,9 +8,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musterpoint.core.fabric.advice import advise
 from musterpoint.core.fabric.devices import survey
-from musterpoint.core.fabric.facts import survey_fabric
+from musterpoint.core.fabric.fabric_facts import survey_fabric
+from musterpoint.core.fabric.network_settings import advise
 from musterpoint.core.fabric.placement import cpu_sets, survey_processors
 
 FILES = (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.core.fabric.cuda import (
+from musterpoint.core.fabric.cuda_compat import (
     COMPAT,
     VARIABLE,
     compat_version,

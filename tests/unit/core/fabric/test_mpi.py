@@ -9,7 +9,7 @@ import pytest
 
 from musterpoint.base import probe
 from musterpoint.base.errors import LauncherError
-from musterpoint.core.fabric.mpi import INTEL_MPI, MPICH, MVAPICH, OPEN_MPI, find_mpi, parse_mvapich, parse_version
+from musterpoint.core.fabric.mpirun import INTEL_MPI, MPICH, MVAPICH, OPEN_MPI, find_mpi, parse_mvapich, parse_version
 
 OPEN_MPI_4 = "mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/\n"
 OPEN_MPI_5 = "mpirun (Open MPI) 5.0.11\n\nReport bugs to https://www.open-mpi.org/community/help/\n\n"

@@ -7,10 +7,10 @@ from typing import Mapping, NamedTuple
 
 import pytest
 
-from musterpoint.core.fabric.advice import Advice, advise, infiniband_settings
 from musterpoint.core.fabric.devices import Devices, survey
-from musterpoint.core.fabric.facts import Fabric, survey_fabric
-from musterpoint.core.fabric.flight_recorder import FILE, PIPE, flight_recorder_settings
+from musterpoint.core.fabric.fabric_facts import Fabric, survey_fabric
+from musterpoint.core.fabric.nccl_recorder import FILE, PIPE, flight_recorder_settings
+from musterpoint.core.fabric.network_settings import Advice, advise, infiniband_settings
 from musterpoint.core.fabric.rdma import RdmaDevice, survey_rdma
 
 from .trees import NAMES, unpack

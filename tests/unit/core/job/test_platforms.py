@@ -14,7 +14,7 @@ from musterpoint.core.job.platform import Platform
 from musterpoint.core.job.platforms import PLATFORMS
 from musterpoint.local import platforms as local_platforms
 from musterpoint.local.options import Options
-from musterpoint.local.platforms.platform import LocalPlatform
+from musterpoint.local.platforms.local_platform import LocalPlatform
 
 from ...sources import IN_ONE_WORKER, PACKAGE, files, nodes
 

@@ -8,15 +8,15 @@ import pytest
 
 from musterpoint.base.settings import Settings
 from musterpoint.core.code.workspace import Workspace
-from musterpoint.core.fabric.accelerate import Accelerate
+from musterpoint.core.fabric.accelerate_config import Accelerate
 from musterpoint.core.fabric.devices import Devices, Memory
-from musterpoint.core.fabric.mpi import OPEN_MPI, Mpi
+from musterpoint.core.fabric.mpirun import OPEN_MPI, Mpi
 from musterpoint.core.fabric.ssh import Ssh
 from musterpoint.core.job.model import Distribution, EntryPoint, Job, StartedRank
 from musterpoint.core.launch.host_plan import build_plan
 from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.launch.launchers import find
-from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.rollcall.roster import Roster, Seat
 
 Planner = Callable[..., LaunchPlan]

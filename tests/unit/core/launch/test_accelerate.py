@@ -8,7 +8,7 @@ import pytest
 
 from musterpoint.base.errors import LauncherError, UsageError
 from musterpoint.base.settings import Settings
-from musterpoint.core.fabric.accelerate import Accelerate, read_without
+from musterpoint.core.fabric.accelerate_config import Accelerate, read_without
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.job.model import EntryPoint, Job
 from musterpoint.core.launch.launchers.accelerate import as_typed, typed_words

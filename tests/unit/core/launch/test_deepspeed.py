@@ -10,7 +10,7 @@ import pytest
 
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.launch.inputs import STANDINS, STARTUP
-from musterpoint.core.launch.plan import BOOT, LaunchPlan
+from musterpoint.core.launch.launch_plan import BOOT, LaunchPlan
 
 from .conftest import Planner, Values
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.host_plan import EXPANDED as NAMES
 from musterpoint.core.launch.host_plan import expand, expanded
-from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan, program_arguments
+from musterpoint.core.launch.launch_plan import LaunchPlan, ProcessPlan, program_arguments
 from musterpoint.embedded.programs.registry import text_of
 
 VALUES = {"RANK": "5", "LOCAL_RANK": "1", "MASTER_ADDR": "10.0.0.4", "NODE_RANK": "2"}

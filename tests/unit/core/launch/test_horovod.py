@@ -13,8 +13,8 @@ from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.model import EntryPoint, Job
 from musterpoint.core.launch.horovod import AUTOTUNE_NOTE, IPV6_NOTE, notes, plan_gloo
 from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launch_plan import LaunchPlan, ProcessPlan
 from musterpoint.core.launch.launchers import find
-from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
 from musterpoint.core.rollcall.roster import Roster, Seat
 
 from .conftest import Planner, Values

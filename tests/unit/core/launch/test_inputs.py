@@ -15,8 +15,8 @@ from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.model import EntryPoint, Job
 from musterpoint.core.launch.inputs import STANDINS, STARTUP, TASKS, LaunchInputs
+from musterpoint.core.launch.launch_plan import Argument, LaunchPlan, ProcessPlan, stub_arguments, through_stub
 from musterpoint.core.launch.launchers import LAUNCHERS, every, find
-from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, stub_arguments, through_stub
 from musterpoint.core.rollcall.roster import Roster, Seat
 
 from ...running import result_of

@@ -9,8 +9,8 @@ import pytest
 from musterpoint.base.errors import UsageError
 from musterpoint.base.masking import Masker
 from musterpoint.core.fabric.devices import Devices, Memory
+from musterpoint.core.launch.launch_plan import LaunchPlan, ProcessPlan
 from musterpoint.core.launch.launchers.ray import OPEN_NOTE, OURS, RAY_PORTS, asked
-from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan
 
 from .conftest import Planner, Values
 

@@ -18,9 +18,9 @@ from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.job.model import Distribution, EntryPoint, Job
 from musterpoint.core.launch.choose import choose
 from musterpoint.core.launch.inputs import SMDISTRIBUTED
+from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.launch.launcher import MPIRUN
 from musterpoint.core.launch.launchers import find
-from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.smdistributed import (
     DATAPARALLEL,
     MODELPARALLEL,

@@ -14,9 +14,9 @@ from musterpoint.core.job.platforms.kubeflow import NUMBERED as KUBEFLOW
 from musterpoint.core.job.platforms.slurm import TASKS as SLURM
 from musterpoint.core.launch.choose import choose
 from musterpoint.core.launch.fabric import miscounted
+from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.launch.launcher import Wanted
 from musterpoint.core.launch.launchers import LAUNCHERS, find
-from musterpoint.core.launch.plan import LaunchPlan
 
 from .conftest import Planner, Values
 

@@ -12,8 +12,8 @@ import pytest
 from musterpoint.base.errors import UsageError
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.launch.inputs import STANDINS, STARTUP
+from musterpoint.core.launch.launch_plan import BOOT, LaunchPlan
 from musterpoint.core.launch.launchers.torchrun import HONOURED, OVERRIDDEN, PREFIX, VIRTUAL
-from musterpoint.core.launch.plan import BOOT, LaunchPlan
 
 from .conftest import WORKSPACE, Planner, Values
 

@@ -10,7 +10,7 @@ from typing import Iterator
 import pytest
 
 from musterpoint.base.loop import Loop
-from musterpoint.core.processes import sidecars, tree
+from musterpoint.core.processes import process_tree, sidecars
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.processes.sidecars import Sidecars
 
@@ -130,10 +130,10 @@ def test_its_status_may_have_been_taken_by_a_wait_for_every_child(bench: Bench) 
 def test_killing_the_job_spares_it(bench: Bench) -> None:
     pid = bench.start(STAYS)
     bench.until("here")
-    assert pid not in {stat.pid for stat in tree.descendants(os.getpid(), spared=bench.sidecars.pids)}
+    assert pid not in {stat.pid for stat in process_tree.descendants(os.getpid(), spared=bench.sidecars.pids)}
     bench.sidecars.close(0.05)
     assert bench.codes == [-9]
-    assert tree.read_stat(pid) is None
+    assert process_tree.read_stat(pid) is None
 
 
 def test_a_program_that_is_not_there(bench: Bench) -> None:

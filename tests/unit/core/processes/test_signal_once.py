@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from musterpoint.base.loop import READ, Loop
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.signal_once import SignalOnce
 
 from ...running import result_of
@@ -22,10 +22,10 @@ LAUNCHER = """
 import os, signal, sys, time
 
 from musterpoint.base.loop import Loop
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.signal_once import SignalOnce
 
-tree.adopt_orphans()
+process_tree.adopt_orphans()
 read, write = os.pipe()
 seen, look = os.pipe()
 
@@ -68,7 +68,7 @@ if first:
     print("waits" if left.signal_orphans([], signal.SIGTERM, loop.clock()) else "over", flush=True)
 left.close()
 loop.close()
-tree.kill_below(os.getpid())
+process_tree.kill_below(os.getpid())
 """
 
 
@@ -180,13 +180,13 @@ def test_shells_in_shells_are_told_where_no_end_can_be_watched(monkeypatch: pyte
     with subprocess.Popen(["bash", "-c", NESTED], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        while not any(stat.comm == "sleep" for stat in tree.descendants(process.pid)):
+        while not any(stat.comm == "sleep" for stat in process_tree.descendants(process.pid)):
             time.sleep(0.01)
         once.send(process.pid, signal.SIGTERM)
         try:
             assert process.wait(timeout=60) == 7
         finally:
-            tree.kill_below(process.pid)
+            process_tree.kill_below(process.pid)
             process.kill()
     once.close()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import process_tree
 
 from ...running import result_of
 
@@ -29,8 +29,8 @@ def test_descendants_leave_zombies_out(tmp_path: Path) -> None:
         (10, "python", "S", 1), (11, "a) (b", "S", 10), (12, "gone", "Z", 10), (13, "deep", "R", 12),
         (14, "other", "S", 1),
     ])  # fmt: skip
-    assert sorted(stat.pid for stat in tree.descendants(10, proc)) == [11, 13]
-    several = tree.descendants_of([10, 12, 14], proc)
+    assert sorted(stat.pid for stat in process_tree.descendants(10, proc)) == [11, 13]
+    several = process_tree.descendants_of([10, 12, 14], proc)
     assert {root: sorted(stat.pid for stat in below) for root, below in several.items()} == {
         10: [11, 13], 12: [13], 14: [],
     }  # fmt: skip
@@ -39,7 +39,7 @@ def test_descendants_leave_zombies_out(tmp_path: Path) -> None:
 def test_a_zombie_tells_how_it_ended() -> None:
     with subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"]) as child:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        stat = tree.read_stat(child.pid)
+        stat = process_tree.read_stat(child.pid)
         assert stat is not None and (stat.state, os.waitstatus_to_exitcode(stat.status)) == ("Z", 7)
 
 
@@ -48,15 +48,15 @@ def test_catches_reads_a_real_process() -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        assert tree.catches(child.pid, signal.SIGTERM)
-        assert not tree.catches(child.pid, signal.SIGUSR2)
+        assert process_tree.catches(child.pid, signal.SIGTERM)
+        assert not process_tree.catches(child.pid, signal.SIGUSR2)
         child.communicate()
 
 
 OWN = """
 import os, sys, threading
 from pathlib import Path
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import process_tree
 
 started, go, (hold, held) = threading.Event(), threading.Event(), os.pipe()
 pids = []
@@ -78,14 +78,14 @@ started.wait()
 fork(True)
 fork(False)
 os.waitid(os.P_PID, pids[-1], os.WEXITED | os.WNOWAIT)  # a zombie, which has to be waited for
-asked = sorted(stat.pid for stat in tree.own_children())
-tree.open = lambda path, mode: open(path + ".no" if path.endswith("children") else path, mode)
-read = sorted(stat.pid for stat in tree.own_children())
+asked = sorted(stat.pid for stat in process_tree.own_children())
+process_tree.open = lambda path, mode: open(path + ".no" if path.endswith("children") else path, mode)
+read = sorted(stat.pid for stat in process_tree.own_children())
 assert asked == read == sorted(pids), (asked, read, pids)
 os.write(held, b"..")
 for pid in pids:
     os.waitpid(pid, 0)
-assert tree.own_children() == []
+assert process_tree.own_children() == []
 go.set()
 thread.join()
 """
@@ -105,17 +105,17 @@ time.sleep(60)
 """
 SUPERVISOR = """
 import os, subprocess, sys
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import process_tree
 
-assert tree.adopt_orphans()
+assert process_tree.adopt_orphans()
 start_and_leave = "import subprocess, sys; subprocess.Popen([sys.executable, sys.argv[1]])"
 child = subprocess.Popen([sys.executable, "-c", start_and_leave, sys.argv[1]], stdout=subprocess.PIPE)
 pid = int(child.stdout.readline())
 child.wait()
-assert tree.read_stat(pid).parent == os.getpid(), "the orphan was adopted"
-assert tree.kill_below(os.getpid()) == 1
+assert process_tree.read_stat(pid).parent == os.getpid(), "the orphan was adopted"
+assert process_tree.kill_below(os.getpid()) == 1
 os.waitpid(pid, 0)
-assert tree.descendants(os.getpid()) == []
+assert process_tree.descendants(os.getpid()) == []
 """
 
 
@@ -126,9 +126,8 @@ def test_kill_below_reaches_what_left_the_group_and_ignores_sigterm(tmp_path: Pa
 
 
 def test_pid_1_has_its_orphans_without_ctypes(environ: dict[str, str]) -> None:
-    code = (
-        "import sys; from musterpoint.core.processes import tree; print(tree.adopt_orphans(), 'ctypes' in sys.modules)"
-    )
+    asked = "print(process_tree.adopt_orphans(), 'ctypes' in sys.modules)"
+    code = f"import sys; from musterpoint.core.processes import process_tree; {asked}"
     as_pid_1 = f"import os; os.getpid = lambda: 1; {code}"
     for program, imported in ((code, True), (as_pid_1, False)):
         said = result_of([sys.executable, "-c", program], environ)
@@ -137,14 +136,14 @@ def test_pid_1_has_its_orphans_without_ctypes(environ: dict[str, str]) -> None:
 
 CHILD = """
 import os, time
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import process_tree
 parent, (read, write), (gone, held) = os.getpid(), os.pipe(), os.pipe()
 pid = os.fork()
 if pid == 0:
     os.close(held)
     if LATE:
         os.read(gone, 1)  # ends with the parent
-    tree.die_with_parent(parent)
+    process_tree.die_with_parent(parent)
     os.write(write, b".")
     time.sleep(600)
 if not LATE:
@@ -161,6 +160,6 @@ def test_die_with_parent(late: bool, environ: dict[str, str]) -> None:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
     deadline = time.monotonic() + 500
-    while (stat := tree.read_stat(pid)) is not None and stat.state != "Z" and time.monotonic() < deadline:
+    while (stat := process_tree.read_stat(pid)) is not None and stat.state != "Z" and time.monotonic() < deadline:
         time.sleep(0.01)
     assert stat is None or stat.state == "Z"

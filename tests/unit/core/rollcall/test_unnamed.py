@@ -14,8 +14,8 @@ from musterpoint.core.channel import wire
 from musterpoint.core.channel.peers import PeerLost
 from musterpoint.core.job.model import UnnamedHosts
 from musterpoint.core.rollcall.hello import EXPANDED, NO_SEAT, PLACE_TAKEN, STARTED_TWICE, TOO_MANY, Hello
-from musterpoint.core.rollcall.places import unique_names
 from musterpoint.core.rollcall.roster import Offer
+from musterpoint.core.rollcall.unnamed_seats import unique_names
 
 from ....ports import free_port
 from ...meeting import EVER, LONG_NOTICE, OFFER, TIMEOUTS, Host, all_done, connect, read_to_end

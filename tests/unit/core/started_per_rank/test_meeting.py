@@ -21,7 +21,7 @@ from musterpoint.base.errors import LauncherError
 from musterpoint.base.loop import Loop
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.platforms.azureml import read
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.private_folder import FOLDERS, peer_of
 from musterpoint.core.started_per_rank.election import Place, elect, leave
 from musterpoint.core.started_per_rank.meeting import name_of
@@ -118,7 +118,9 @@ def stopped(process: subprocess.Popen[str]) -> None:
 
 def test_a_stop_ends_the_wait_for_one_that_stands_still(host: Host, taken: int) -> None:
     process = host.start(1, 1)
-    eventually(lambda: int(tree.read_status(process.pid).get("SigCgt", "0"), 16) >> (signal.SIGTERM - 1) & 1 == 1)
+    eventually(
+        lambda: int(process_tree.read_status(process.pid).get("SigCgt", "0"), 16) >> (signal.SIGTERM - 1) & 1 == 1
+    )
     stopped(process)
 
 

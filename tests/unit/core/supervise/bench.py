@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Loop
-from musterpoint.core.launch.plan import Argument, ProcessPlan
+from musterpoint.core.launch.launch_plan import Argument, ProcessPlan
 from musterpoint.core.processes.control_socket import address_of
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.sidecars import Sidecars

@@ -16,9 +16,9 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.channel.dial import NOTHING, REFUSED, Miss, OnConnect, OnMiss, Target, longest_try, pause_before
 from musterpoint.core.channel.names import Answer, Names
 from musterpoint.core.channel.peers import JobFailed, PeerLost, StopAll
-from musterpoint.core.rollcall.leader import LeaderCall
+from musterpoint.core.rollcall.leader_call import LeaderCall
 from musterpoint.core.rollcall.roster import Offer, Participant
-from musterpoint.core.rollcall.worker import WorkerCall
+from musterpoint.core.rollcall.worker_call import WorkerCall
 
 from .simulated_hosts import Dies, Fails, History, Host, Job, Rank, Stops, name_of
 from .simulated_network import TIMEOUTS, Clock, Machine, Network, SimulatedDialer, SimulatedSocket

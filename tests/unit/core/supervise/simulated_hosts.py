@@ -10,7 +10,7 @@ from typing import Any, Callable, Literal, NamedTuple, Union, cast
 from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Timer
 from musterpoint.base.settings import Settings
-from musterpoint.core.channel.leader import LeaderChannel
+from musterpoint.core.channel.leader_channel import LeaderChannel
 from musterpoint.core.channel.link import Link, LinkOwner
 from musterpoint.core.channel.other_hosts import JobHosts
 from musterpoint.core.channel.peers import AllLooked, LookAsked, Report, StopAll
@@ -19,7 +19,7 @@ from musterpoint.core.channel.session import HostState, Session, Ticket
 from musterpoint.core.channel.topic_table import TOPICS
 from musterpoint.core.channel.topics import consultations, quiet_hosts, whole_checkpoints
 from musterpoint.core.channel.wire import LEADER_LIMIT, MEMBER_LIMIT
-from musterpoint.core.channel.worker import WorkerChannel
+from musterpoint.core.channel.worker_channel import WorkerChannel
 from musterpoint.core.rollcall.admission import Call
 from musterpoint.core.rollcall.hello import Hello
 from musterpoint.core.rollcall.reconnects import Reconnects

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from musterpoint.core.fabric.setting import EnvSetting
-from musterpoint.core.launch.plan import Argument, LaunchPlan, Meeting, ProcessPlan, program_of_ours
+from musterpoint.core.launch.launch_plan import Argument, LaunchPlan, Meeting, ProcessPlan, program_of_ours
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.supervise import foreign_ranks
 from musterpoint.core.supervise.events import PlanStarted, RankEnded, ServiceOrLauncherEnded, ServiceOrLauncherStarted

@@ -13,7 +13,7 @@ import pytest
 from musterpoint.base.failure import Failure
 from musterpoint.core.processes.control_socket import Connection, ControlSocket, address_of
 from musterpoint.core.supervise.launches import Launches, encode_end
-from musterpoint.core.supervise.ranks import Rank
+from musterpoint.core.supervise.rank_table import Rank
 
 from ...fixtures import closing_fixture
 from ...turning import turn_until

@@ -14,7 +14,7 @@ from musterpoint.core.channel.lone import LoneChannel
 from musterpoint.core.channel.peers import StartAsked, Started, StartEnded
 from musterpoint.core.channel.topic import Topic
 from musterpoint.core.channel.topics import start_requests
-from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.processes.received_signals import Signals
 from musterpoint.core.rollcall.roster import Roster, Seat

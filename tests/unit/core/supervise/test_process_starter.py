@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from musterpoint.core.fabric.setting import EnvSetting
-from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, program_of_ours
+from musterpoint.core.launch.launch_plan import Argument, LaunchPlan, ProcessPlan, program_of_ours
 from musterpoint.core.supervise.process_starter import TemporaryDirectory, add_for_launcher, planned_environment
 
 

@@ -11,7 +11,7 @@ from typing import Iterator
 import pytest
 
 from musterpoint.base.loop import Loop
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import process_tree
 from musterpoint.core.supervise.programs_below import ProgramsBelow
 
 PYTHON = sys.executable
@@ -38,7 +38,7 @@ def tells() -> Iterator[bool]:
     """Whether this kernel tells others how a process ended."""
     with subprocess.Popen(["true"]) as process:
         descriptor = os.pidfd_open(process.pid)
-    yield tree.exit_status(descriptor) == 0
+    yield process_tree.exit_status(descriptor) == 0
     os.close(descriptor)
 
 
@@ -55,15 +55,15 @@ def test_every_python_of_a_script_and_how_it_ended(tmp_path: Path, tells: bool) 
 
 
 def test_a_program_that_its_parent_takes_at_that_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, read = list[int](), tree.read_stat
+    asked, read = list[int](), process_tree.read_stat
 
     def status(descriptor: int) -> int | None:
         asked.append(descriptor)
         return None if len(asked) == 1 else 3
 
-    monkeypatch.setattr(tree, "exit_status", status)
+    monkeypatch.setattr(process_tree, "exit_status", status)
     is_there = lambda pid, proc: None if len(asked) == 1 else read(pid, proc) or read(os.getpid(), proc)  # noqa: E731
-    monkeypatch.setattr(tree, "read_stat", is_there)
+    monkeypatch.setattr(process_tree, "read_stat", is_there)
     ends = "import time; time.sleep(0.3); raise SystemExit(3)"  # it is seen before
     shell = Shell(tmp_path, f'{PYTHON} -Ic "{ends}" | cat\nsleep 0.3\n')
     shell.run()
@@ -80,7 +80,7 @@ def test_a_world_of_another_launcher(tmp_path: Path) -> None:
     try:
         shell.loop.run()
     finally:
-        tree.kill_below(shell.process.pid)
+        process_tree.kill_below(shell.process.pid)
         shell.process.wait()
     (world,) = shell.below.worlds.items()
     assert (world[0], world[1].launcher, world[1].size, world[1].ranks) == (1, "torchrun", 2, {0})

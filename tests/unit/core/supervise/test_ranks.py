@@ -19,7 +19,7 @@ from musterpoint.core.processes.signal_once import SignalOnce
 from musterpoint.core.supervise.events import Broken, LocalEvent, RankEnded
 from musterpoint.core.supervise.events import Raised as RaisedEvent
 from musterpoint.core.supervise.rank_ends import RaisedRanks, RankEnds
-from musterpoint.core.supervise.ranks import Rank, Ranks
+from musterpoint.core.supervise.rank_table import Rank, Ranks
 from musterpoint.core.supervise.services_and_launchers import ServicesAndLaunchers
 
 from ...turning import turn_until

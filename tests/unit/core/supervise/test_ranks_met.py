@@ -13,8 +13,8 @@ from musterpoint.base.failure import Failure
 from musterpoint.base.loop import Loop
 from musterpoint.core.code.program_files import CodeDirectory
 from musterpoint.core.diagnosis import DiagnosisContext
-from musterpoint.core.launch.plan import Meeting
-from musterpoint.core.processes import tree
+from musterpoint.core.launch.launch_plan import Meeting
+from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.supervise.ranks_met import MeetingWatch, rows
 
@@ -191,8 +191,8 @@ def end(watch: MeetingWatch, well: bool = True) -> Failure | None:
 def test_ranks_that_end_together_are_one_reason_to_look(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look reads every process of the machine, and reads it once for all ranks."""
     walks: list[str] = []
-    read = tree._all_stats
-    monkeypatch.setattr(tree, "_all_stats", lambda proc: walks.append(proc) or read(proc))
+    read = process_tree._all_stats
+    monkeypatch.setattr(process_tree, "_all_stats", lambda proc: walks.append(proc) or read(proc))
     watch = machine.watch()
     for _ in range(3):
         assert watch.rank_ended(True, last=False) is None

@@ -9,8 +9,8 @@ from typing import Iterator
 import pytest
 
 from musterpoint.base.loop import Loop
-from musterpoint.core.launch.plan import Argument, ProcessPlan
-from musterpoint.core.processes import tree
+from musterpoint.core.launch.launch_plan import Argument, ProcessPlan
+from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.signal_once import SignalOnce
 from musterpoint.core.supervise.services_and_launchers import ServiceOrLauncher, ServicesAndLaunchers
 
@@ -58,13 +58,13 @@ class Bench:
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     bench = Bench()
-    send = tree.send
+    send = process_tree.send
 
     def note(pid: int, signo: int) -> bool:
         bench.signalled.append(pid)
         return send(pid, signo)
 
-    monkeypatch.setattr(tree, "send", note)
+    monkeypatch.setattr(process_tree, "send", note)
     yield bench
     bench.close()
 

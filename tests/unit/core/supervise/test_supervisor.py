@@ -18,8 +18,8 @@ from musterpoint.core.channel.peers import AllDone, PeerBack, PeerEvent, Peers, 
 from musterpoint.core.channel.topic import Topic
 from musterpoint.core.channel.topics import start_requests
 from musterpoint.core.fabric.setting import EnvSetting
-from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, through_stub
-from musterpoint.core.processes import tree
+from musterpoint.core.launch.launch_plan import Argument, LaunchPlan, ProcessPlan, through_stub
+from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.received_signals import Signals
 from musterpoint.core.rollcall.roster import Roster, Seat
 from musterpoint.core.supervise import events as ev
@@ -100,7 +100,7 @@ def bench() -> Iterator[Bench]:
     bench, before = Bench(), {*children()}
     yield bench
     bench.close()
-    assert tree.descendants(os.getpid(), spared=before) == []
+    assert process_tree.descendants(os.getpid(), spared=before) == []
     adopt_orphans(False)
 
 
@@ -123,7 +123,7 @@ def test_an_end_costs_as_much_on_a_machine_of_many_processes(
 ) -> None:
     """Only a job that leaves processes behind has all of the machine's read."""
     walks: list[str] = []
-    monkeypatch.setattr(tree, "_all_stats", lambda proc="/proc": walks.append(proc) or iter(()))
+    monkeypatch.setattr(process_tree, "_all_stats", lambda proc="/proc": walks.append(proc) or iter(()))
     bench.run(shell(*["exit 0"] * 7, last))
     assert bench.events.count("rank-ended") == 8
     assert walks == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import process_tree
 from musterpoint.embedded.programs import pid1_tracer
 
 from ...fixtures import closing_fixture
@@ -133,7 +133,7 @@ def test_when_it_ends_nothing_changes(traced: Traced, how: str) -> None:
         traced.tracer.wait()
     assert traced.by == 0
     if how.endswith("stopped"):
-        while (found := tree.read_stat(pid)) and found.state == "R":
+        while (found := process_tree.read_stat(pid)) and found.state == "R":
             os.sched_yield()  # on its way back into the stop
         assert found and found.state == "T"
         os.kill(pid, signal.SIGCONT)

@@ -13,8 +13,8 @@ from typing import Sequence
 
 import pytest
 
-from musterpoint.core.launch.plan import through_stub
-from musterpoint.core.processes import tree
+from musterpoint.core.launch.launch_plan import through_stub
+from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.control_socket import Connection
 
 from ...fixtures import closing_fixture
@@ -167,7 +167,7 @@ def test_its_program_dies_with_the_supervisor(supervisor: Supervisor) -> None:
     supervisor.control_socket.close()
     assert stub.wait(500) == 70
     deadline = time.monotonic() + 500
-    while (stat := tree.read_stat(program)) is not None and stat.state != "Z":
+    while (stat := process_tree.read_stat(program)) is not None and stat.state != "Z":
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

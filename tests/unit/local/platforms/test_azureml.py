@@ -12,9 +12,9 @@ import pytest
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.platforms.azureml import form_of, read
-from musterpoint.local.job import LocalJob
-from musterpoint.local.platforms.azureml import PLAYED, host_names, read_distribution
-from musterpoint.local.platforms.platform import PlayedHost
+from musterpoint.local.job_request import LocalJob
+from musterpoint.local.platforms.azureml_nodes import PLAYED, host_names, read_distribution
+from musterpoint.local.platforms.local_platform import PlayedHost
 from musterpoint.local.tree import Layout
 
 

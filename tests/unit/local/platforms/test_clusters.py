@@ -9,9 +9,9 @@ import pytest
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import from_environ
 from musterpoint.core.job.read import read_job
-from musterpoint.local.job import LocalJob
+from musterpoint.local.job_request import LocalJob
 from musterpoint.local.platforms import played
-from musterpoint.local.platforms.platform import LocalPlatform, PlayedHost
+from musterpoint.local.platforms.local_platform import LocalPlatform, PlayedHost
 from musterpoint.local.tree import Layout
 
 JOBS: list[tuple[str, dict[str, object], int | None]] = [

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.local.job import LocalJob
+from musterpoint.local.job_request import LocalJob
 from musterpoint.local.platforms import start
 from musterpoint.local.platforms.commands import prepare_directory, working_directory
-from musterpoint.local.platforms.platform import HostProcess
+from musterpoint.local.platforms.local_platform import HostProcess
 from musterpoint.local.tree import Layout
 
 

@@ -8,11 +8,11 @@ from typing import Any, Sequence
 import pytest
 
 from musterpoint.base.masking import Masker
-from musterpoint.core.fabric.mpi import MPICH, OPEN_MPI, Mpi
+from musterpoint.core.fabric.mpirun import MPICH, OPEN_MPI, Mpi
 from musterpoint.core.fabric.setting import CpuSet, EnvSetting
 from musterpoint.core.job.model import Distribution
 from musterpoint.core.job.platform import EXPECTED
-from musterpoint.core.launch.plan import BOOT, Argument, LaunchPlan
+from musterpoint.core.launch.launch_plan import BOOT, Argument, LaunchPlan
 from musterpoint.tools.plans.drawing import PLAIN, Style, draw
 from musterpoint.tools.plans.page import KEPT, MOST_OTHERS, NOT_NEEDED, READ, REMOVED, Subject, page_of
 

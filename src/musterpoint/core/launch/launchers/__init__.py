@@ -10,7 +10,7 @@ from musterpoint.base import plugins
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import BY_FIELD, Settings
 from musterpoint.core.job.model import Job
-from musterpoint.core.launch import commands
+from musterpoint.core.launch import wrappers
 from musterpoint.core.launch.launcher import Asked, Launcher
 
 
@@ -185,7 +185,7 @@ def of_program(*names: str) -> str:
 
 def launching(words: Sequence[str]) -> str:
     """The command, or Python's module, of a launcher that ``words`` run; empty: they run none."""
-    name, *behind = commands.run_by(words) or ("",)
+    name, *behind = wrappers.run_by(words) or ("",)
     called = {name, f"{name} {behind[0]}" if behind else name}  # some are one only with a word that follows
     return name if any(not called.isdisjoint(row.commands) for row in LAUNCHERS.values()) else ""
 

@@ -1,7 +1,7 @@
 """``accelerate``: the ranks of launcher ``ranks``, with the variables that ``accelerate launch`` would set for them.
 
 ``accelerate launch`` itself is left out: without GPUs, and with a configuration file of another world, it starts worlds
-of one and ends with 0. The values are accelerate's own (:mod:`musterpoint.core.fabric.accelerate`).
+of one and ends with 0. The values are accelerate's own (:mod:`musterpoint.core.fabric.accelerate_config`).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import os
 
 from musterpoint.base.errors import LauncherError, UsageError
 from musterpoint.base.settings import Settings
-from musterpoint.core.fabric.accelerate import ASSUMED, FILE, WORDS, Accelerate, ask_accelerate, read_without
+from musterpoint.core.fabric.accelerate_config import ASSUMED, FILE, WORDS, Accelerate, ask_accelerate, read_without
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.launch.launcher import Assumed, Launcher, Question, Wanted
 from musterpoint.core.launch.launchers import LAUNCHERS, find
 from musterpoint.core.launch.launchers.ranks import plan_ranks
-from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.launch.rendezvous import rendezvous
 
 USE_CPU = "ACCELERATE_USE_CPU"

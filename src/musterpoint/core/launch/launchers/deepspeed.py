@@ -15,9 +15,9 @@ import json
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.identity import plan_restarted
 from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launch_plan import Argument, LaunchPlan, ProcessPlan, stub_arguments
 from musterpoint.core.launch.launcher import PYTHONPATH, Hidden, Launcher
 from musterpoint.core.launch.launchers import LAUNCHERS
-from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, stub_arguments
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
 ON_CUDA_VARIABLE = ("cuda", "cpu", "hpu", "mps")

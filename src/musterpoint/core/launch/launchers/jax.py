@@ -12,8 +12,8 @@ from musterpoint.base.readers import bracketed
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.identity import IDENTITY, identity
 from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launch_plan import LaunchPlan, ProcessPlan, rank_process
 from musterpoint.core.launch.launcher import Asked, Hidden, Launcher
-from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan, rank_process
 
 OWN = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_PORT")
 """Variables of JAX's that identify a rank or its job: existing values belong to another job."""

@@ -8,19 +8,19 @@ environment, so no variable is on a command line. Flags and variables of each fl
 from __future__ import annotations
 
 from musterpoint.base.errors import LauncherError, UsageError
-from musterpoint.core.fabric.mpi import INTEL_MPI, MVAPICH, OPEN_MPI, Mpi, assumed_mpi, find_mpi
+from musterpoint.core.fabric.mpirun import INTEL_MPI, MVAPICH, OPEN_MPI, Mpi, assumed_mpi, find_mpi
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.horovod import notes as horovod_notes
 from musterpoint.core.launch.horovod import stall_warnings
 from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launch_plan import Argument, LaunchPlan, ProcessPlan, program_arguments, stub_arguments
 from musterpoint.core.launch.launcher import MISLEADING, MPIRUN, PYTHONPATH, Asked, Assumed, Hidden, Launcher, Question
 from musterpoint.core.launch.launchers import LAUNCHERS
 from musterpoint.core.launch.mpi.command import Command, Place, merged, set_elsewhere
 from musterpoint.core.launch.mpi.hydra import hydra
+from musterpoint.core.launch.mpi.mpirun_options import REASON, Options, read_options
 from musterpoint.core.launch.mpi.open_mpi import MANAGERS, open_mpi
-from musterpoint.core.launch.mpi.options import REASON, Options, read_options
-from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, program_arguments, stub_arguments
 
 RUNNER = """\
 import atexit, os, stat, sys

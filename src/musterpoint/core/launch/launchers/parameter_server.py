@@ -12,8 +12,7 @@ from musterpoint.base.settings import PARAMETER_SERVER_PORT, Settings
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.inputs import LaunchInputs
-from musterpoint.core.launch.launcher import Asked, Launcher
-from musterpoint.core.launch.plan import (
+from musterpoint.core.launch.launch_plan import (
     Argument,
     LaunchPlan,
     ProcessPlan,
@@ -21,9 +20,9 @@ from musterpoint.core.launch.plan import (
     rank_process,
     service_process,
 )
-from musterpoint.core.launch.tensorflow import config
-from musterpoint.core.launch.tensorflow.config import plan_existing, plan_once
-from musterpoint.core.launch.tensorflow.model import missing_model
+from musterpoint.core.launch.launcher import Asked, Launcher
+from musterpoint.core.launch.tensorflow import tf_config
+from musterpoint.core.launch.tensorflow.saved_model import missing_model
 from musterpoint.core.launch.tensorflow.tasks import (
     BESIDE,
     RANK,
@@ -34,6 +33,7 @@ from musterpoint.core.launch.tensorflow.tasks import (
     roles_of,
     tasks_of,
 )
+from musterpoint.core.launch.tensorflow.tf_config import plan_existing, plan_once
 
 GPUS = "CUDA_VISIBLE_DEVICES"
 GO_BEFORE = {"chief": ("worker", "evaluator"), "evaluator": ("worker",)}
@@ -49,7 +49,7 @@ def plan_parameter_server(inputs: LaunchInputs) -> LaunchPlan:
     Raises:
         UsageError: there are more hosts than roles.
     """
-    task = config.existing_task(inputs.environ)
+    task = tf_config.existing_task(inputs.environ)
     if task is not None:
         return plan_existing(inputs, task)
     roster = inputs.roster
@@ -96,10 +96,10 @@ def _tf_config(inputs: LaunchInputs, task: Task, tasks: tuple[Task, ...]) -> Env
     cluster: dict[str, list[str]] = {}
     for one in tasks:
         if one.runs != BESIDE:
-            address = config.address(inputs, one.host, one.place)
+            address = tf_config.address(inputs, one.host, one.place)
             cluster.setdefault(one.role, []).append(address)
-    text = config.encode(cluster, task.role, task.number, inputs.platform.tensorflow_keys)
-    return EnvSetting(config.NAME, text, f"this process is {task.name}")
+    text = tf_config.encode(cluster, task.role, task.number, inputs.platform.tensorflow_keys)
+    return EnvSetting(tf_config.NAME, text, f"this process is {task.name}")
 
 
 def _devices(inputs: LaunchInputs, task: Task, tasks: tuple[Task, ...]) -> tuple[EnvSetting, ...]:
@@ -117,7 +117,7 @@ def _notes(inputs: LaunchInputs, tasks: tuple[Task, ...]) -> tuple[str, ...]:
     more = len(tasks) - len(listed)
     listed += [f"and {more} more"] if more else []
     servers = [(task.host, task.place) for task in tasks if task.runs != BESIDE]
-    return ("tasks: " + ", ".join(listed), *config.port_notes(inputs, servers))
+    return ("tasks: " + ", ".join(listed), *tf_config.port_notes(inputs, servers))
 
 
 def _ports(job: Job, settings: Settings) -> tuple[int, ...]:
@@ -130,7 +130,7 @@ def _ports(job: Job, settings: Settings) -> tuple[int, ...]:
 
 
 def _slots(host: str, job: Job, settings: Settings, environ: Mapping[str, str]) -> int:
-    task = config.existing_task(environ)
+    task = tf_config.existing_task(environ)
     if task is not None:
         return 0 if task.serves else 1
     return ranks_on(host, job, settings)

@@ -9,9 +9,9 @@ from musterpoint.core.job.platform import RankPlace
 from musterpoint.core.launch.horovod import Gloo, plan_gloo, stall_warnings
 from musterpoint.core.launch.identity import IDENTITY, identity
 from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launch_plan import LaunchPlan, ProcessPlan, rank_process, stub_arguments
 from musterpoint.core.launch.launcher import Asked, Launcher
 from musterpoint.core.launch.launchers import LAUNCHERS
-from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan, rank_process, stub_arguments
 from musterpoint.core.launch.rendezvous import rendezvous
 from musterpoint.core.launch.xgboost import Tracker, plan_tracker
 

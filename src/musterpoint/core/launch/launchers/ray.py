@@ -25,8 +25,8 @@ from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launch_plan import Argument, LaunchPlan, ProcessPlan, program_arguments, program_of_ours
 from musterpoint.core.launch.launcher import MISLEADING, Asked, Hidden, Launcher, Question
-from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, program_arguments, program_of_ours
 
 TEMPORARY = "muster-ray-"
 """What the names of Ray's temporary directories begin with."""

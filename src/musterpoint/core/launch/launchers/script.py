@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.inputs import LaunchInputs, capacity_of
+from musterpoint.core.launch.launch_plan import LaunchPlan, rank_process
 from musterpoint.core.launch.launcher import Launcher
-from musterpoint.core.launch.plan import LaunchPlan, rank_process
 from musterpoint.core.launch.rendezvous import of_independent
 
 

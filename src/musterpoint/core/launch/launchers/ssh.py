@@ -1,6 +1,6 @@
 """``ssh``: the program once, on the leader, with ssh to all hosts: it starts what it needs there itself.
 
-:mod:`musterpoint.core.launch.ssh` has what goes over ssh, which other launchers have with ``--ssh on``.
+:mod:`musterpoint.core.launch.ssh_door` has what goes over ssh, which other launchers have with ``--ssh on``.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Sequence
 
 from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launch_plan import Argument, LaunchPlan, rank_process
 from musterpoint.core.launch.launcher import MISLEADING, Hidden, Launcher
-from musterpoint.core.launch.plan import Argument, LaunchPlan, rank_process
 
 
 def plan_ssh(inputs: LaunchInputs) -> LaunchPlan:

@@ -16,9 +16,9 @@ from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.identity import plan_restarted
 from musterpoint.core.launch.inputs import LaunchInputs
+from musterpoint.core.launch.launch_plan import Argument, LaunchPlan, ProcessPlan, stub_arguments
 from musterpoint.core.launch.launcher import PYTHONPATH, Asked, Launcher
 from musterpoint.core.launch.launchers import LAUNCHERS
-from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan, stub_arguments
 from musterpoint.core.launch.rendezvous import rendezvous
 
 PREFIX = "PET_"

@@ -4,7 +4,7 @@ from typing import Iterable, Mapping
 
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.setting import EnvSetting
-from musterpoint.core.launch.plan import Argument, program_of_ours
+from musterpoint.core.launch.launch_plan import Argument, program_of_ours
 from musterpoint.core.rollcall.roster import Seat
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Sequence
 
 from musterpoint.base.errors import LauncherError
-from musterpoint.core.fabric.mpi import INTEL_MPI, MVAPICH, Mpi
+from musterpoint.core.fabric.mpirun import INTEL_MPI, MVAPICH, Mpi
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.mpi.command import Command, Flag, Place, agent, world
 

@@ -10,7 +10,7 @@ from typing import Iterable, Sequence
 
 from musterpoint.base.errors import LauncherError
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.fabric.mpi import Mpi
+from musterpoint.core.fabric.mpirun import Mpi
 from musterpoint.core.fabric.network_interface import ipv4_number
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.mpi.command import Command, Flag, Place, agent, mca, world

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from musterpoint.base.untrusted import open_regular_nofollow
-from musterpoint.core.fabric.flight_recorder import FILE, PREFIX
-from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.fabric.nccl_recorder import FILE, PREFIX
+from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.watcher import Watched, Watcher
 

@@ -18,7 +18,7 @@ from musterpoint.core.channel.topics.whole_checkpoints import (
     Told,
     Word,
 )
-from musterpoint.core.data.mover import Access, access_of, mib
+from musterpoint.core.data.mover_process import Access, access_of, mib
 from musterpoint.core.data.moves import Target
 from musterpoint.core.data.places import Share
 from musterpoint.core.processes.beside import Beside, Task

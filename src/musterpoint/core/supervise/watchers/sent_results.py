@@ -6,7 +6,7 @@ from typing import Any, Mapping
 from musterpoint.base.errors import FetchError, MusterError
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.stop_budget import SHORTEST_UPLOAD, UPLOAD_RESERVE
-from musterpoint.core.data.mover import Access, Say
+from musterpoint.core.data.mover_process import Access, Say
 from musterpoint.core.data.moves import has_files, send
 from musterpoint.core.data.places import below
 from musterpoint.core.processes.beside import run

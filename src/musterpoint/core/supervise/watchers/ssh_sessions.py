@@ -16,8 +16,8 @@ from typing import Callable, Mapping
 from musterpoint.base.loop import READ
 from musterpoint.base.settings import without_own
 from musterpoint.core.launch.identity import IDENTITY
-from musterpoint.core.launch.plan import LaunchPlan, PlannedFile, SshServer
-from musterpoint.core.processes import tree
+from musterpoint.core.launch.launch_plan import LaunchPlan, PlannedFile, SshServer
+from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.processes.process import CannotStart
 from musterpoint.core.processes.ssh_door import SshDoor
@@ -127,7 +127,7 @@ class SshSessions(Watcher):
             return False
         words = line.split()
         pid, caller, command = number_of(words[1]), *(_text(word) for word in words[2:4])
-        if self._processes.is_ending or pid not in {stat.pid for stat in tree.descendants(os.getpid())}:
+        if self._processes.is_ending or pid not in {stat.pid for stat in process_tree.descendants(os.getpid())}:
             return False
         self._begun += 1
         name = f"ssh session {self._begun} from {self._names.get(caller, caller)}"

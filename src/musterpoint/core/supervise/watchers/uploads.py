@@ -11,7 +11,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import without_own
 from musterpoint.core.code.source import is_isolated
-from musterpoint.core.data.mover import Access, access_of
+from musterpoint.core.data.mover_process import Access, access_of
 from musterpoint.core.data.moves import has_files
 from musterpoint.core.job.hyperparameters import text_value
 from musterpoint.core.job.model import Hyperparameter

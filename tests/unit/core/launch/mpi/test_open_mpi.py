@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.base.errors import LauncherError
-from musterpoint.core.fabric.mpi import OPEN_MPI, Mpi
+from musterpoint.core.fabric.mpirun import OPEN_MPI, Mpi
 from musterpoint.core.launch.mpi.command import Place
 from musterpoint.core.launch.mpi.open_mpi import LONGEST_HOSTNAME, ORTE, PRRTE, WIDEST, common_networks, open_mpi
 from musterpoint.core.rollcall.roster import Seat

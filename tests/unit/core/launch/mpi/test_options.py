@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from musterpoint.base.errors import LauncherError, UsageError
-from musterpoint.core.fabric.mpi import INTEL_MPI, MPICH, OPEN_MPI, Mpi
+from musterpoint.core.fabric.mpirun import INTEL_MPI, MPICH, OPEN_MPI, Mpi
 from musterpoint.core.job.model import Distribution
 from musterpoint.core.launch.mpi.command import Flag, Place, mca, merged, set_elsewhere
 from musterpoint.core.launch.mpi.hydra import INTELS_WIDTH, hydra
-from musterpoint.core.launch.mpi.options import Options, read_options
+from musterpoint.core.launch.mpi.mpirun_options import Options, read_options
 from musterpoint.core.rollcall.roster import Seat
 
 

@@ -9,11 +9,11 @@ import pytest
 from musterpoint.base.errors import LauncherError, UsageError
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.fabric.devices import Devices
-from musterpoint.core.fabric.mpi import INTEL_MPI, MPICH, MVAPICH, OPEN_MPI, Mpi
+from musterpoint.core.fabric.mpirun import INTEL_MPI, MPICH, MVAPICH, OPEN_MPI, Mpi
 from musterpoint.core.fabric.setting import CpuSet, EnvSetting
 from musterpoint.core.job.model import Distribution
+from musterpoint.core.launch.launch_plan import BOOT
 from musterpoint.core.launch.launchers.mpi import RUNNER
-from musterpoint.core.launch.plan import BOOT
 
 from ..conftest import Planner, Values
 

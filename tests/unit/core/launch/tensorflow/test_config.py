@@ -10,8 +10,8 @@ import pytest
 from musterpoint.base.errors import UsageError
 from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Paths
-from musterpoint.core.launch.tensorflow.config import ExistingTask, encode, existing_task
-from musterpoint.core.launch.tensorflow.model import missing_model
+from musterpoint.core.launch.tensorflow.saved_model import missing_model
+from musterpoint.core.launch.tensorflow.tf_config import ExistingTask, encode, existing_task
 
 CLUSTER = {"worker": ["10.0.0.1:7777", "10.0.0.2:7777"]}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.launch_plan import LaunchPlan
 
 from ..conftest import Planner, Values
 

@@ -7,7 +7,7 @@ from typing import Iterator
 
 import pytest
 
-from musterpoint.core.launch.plan import Argument, LaunchPlan, ProcessPlan
+from musterpoint.core.launch.launch_plan import Argument, LaunchPlan, ProcessPlan
 from musterpoint.core.supervise.watchers.starts import StartWatch
 
 from ..bench import context_for

@@ -6,11 +6,11 @@ from typing import Iterator, Sequence
 from musterpoint.base.errors import UsageError
 from musterpoint.base.masking import Masker
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.fabric.mpi import OPEN_MPI, Flavour
+from musterpoint.core.fabric.mpirun import OPEN_MPI, Flavour
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.model import Distribution
+from musterpoint.core.launch.launch_plan import OWN_PATHS
 from musterpoint.core.launch.mpi.command import Flag
-from musterpoint.core.launch.plan import OWN_PATHS
 
 REASON = "custom_mpi_options"
 

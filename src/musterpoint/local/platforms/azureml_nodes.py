@@ -13,12 +13,12 @@ from typing import Any, Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import AZUREML_PORT, PARAMETER_SERVER_PORT
-from musterpoint.core.fabric.mpi import mpirun_of
+from musterpoint.core.fabric.mpirun import mpirun_of
 from musterpoint.core.job.fields import count, is_loopback, shown, text, wrong
 from musterpoint.core.job.platforms.azureml import PREFIX
-from musterpoint.local.job import HostNaming, LocalJob
+from musterpoint.local.job_request import HostNaming, LocalJob
 from musterpoint.local.platforms import commands
-from musterpoint.local.platforms.platform import HostProcess, LocalPlatform, PlayedHost
+from musterpoint.local.platforms.local_platform import HostProcess, LocalPlatform, PlayedHost
 from musterpoint.local.tree import Layout
 
 FORMS: dict[str, str] = {

@@ -12,12 +12,12 @@ from musterpoint.core.fabric.network_interface import GLOO, NCCL, TENSORPIPE, ch
 from musterpoint.core.job import platforms
 from musterpoint.core.job.read import read_job
 from musterpoint.core.job.variables import Watched
-from musterpoint.core.launch.plan import LaunchPlan
+from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.local.backend import BackendName, choose_backend
 from musterpoint.local.host_environment import host_environment, threads_of
-from musterpoint.local.job import LocalJob
+from musterpoint.local.job_request import LocalJob
 from musterpoint.local.platforms import played
-from musterpoint.local.platforms.platform import PlayedHost
+from musterpoint.local.platforms.local_platform import PlayedHost
 from musterpoint.local.tree import Layout
 from musterpoint.tools.plans.preview import HostView, Preview, as_launched, preview, used_variables
 

@@ -13,14 +13,14 @@ from musterpoint.base.untrusted import printable
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.beats import Sweeper
 from musterpoint.core.channel.dial import NOTHING, VANISHED, Dialer, Miss, Target, is_local
-from musterpoint.core.channel.fields import is_address
 from musterpoint.core.channel.handshake import Handshake
 from musterpoint.core.channel.link import Context, Link, LinkOwner, plain_address, say_bye
+from musterpoint.core.channel.message_fields import is_address
 from musterpoint.core.channel.names import Answer, Follower, Names
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.channel.redial import DialerMaker, Membership
 from musterpoint.core.channel.session import Ticket, random_token
-from musterpoint.core.channel.worker import WorkerChannel
+from musterpoint.core.channel.worker_channel import WorkerChannel
 from musterpoint.core.rollcall.attendance import TO_OPEN, UNANSWERED, ProgressPrinter, Row, oddities, table
 from musterpoint.core.rollcall.hello import MOST_ADDRESSES, NO_SEAT, Hello, error_of
 from musterpoint.core.rollcall.roster import Participant, Roster

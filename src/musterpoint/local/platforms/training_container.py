@@ -10,8 +10,8 @@ from musterpoint.base.settings import LOCAL, MODULE, PROGRAM_ARGS
 from musterpoint.core.job.sagemaker_files import GRACE
 from musterpoint.core.job.sdk import framework_of, from_sdk
 from musterpoint.local import tree
-from musterpoint.local.job import LocalJob, host_names
-from musterpoint.local.platforms.platform import HostProcess, LocalPlatform, PlayedHost
+from musterpoint.local.job_request import LocalJob, host_names
+from musterpoint.local.platforms.local_platform import HostProcess, LocalPlatform, PlayedHost
 from musterpoint.local.results import ALGORITHM_ERROR
 
 ENTRY = (sys.executable, "-m", "musterpoint.cli.train")

@@ -1,4 +1,4 @@
-"""Settings and notes that follow from :class:`musterpoint.core.fabric.facts.Fabric`, for all its networks together.
+"""Settings and notes that follow from :class:`musterpoint.core.fabric.fabric_facts.Fabric`, network by network.
 
 Sources for EFA (what libfabric, its provider and NCCL's plugin need, by their versions):
 ``aws/aws-ofi-nccl:doc/efa-env-var.md``, libfabric's ``prov/efa/src``, and what each reason names. For InfiniBand:
@@ -10,7 +10,7 @@ NDv2", ``Azure/azhpc-images`` issue 213.
 from typing import Iterator
 
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.fabric.facts import Fabric
+from musterpoint.core.fabric.fabric_facts import Fabric
 from musterpoint.core.fabric.inherited import warnings
 from musterpoint.core.fabric.setting import EnvSetting
 

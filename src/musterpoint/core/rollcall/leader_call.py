@@ -11,7 +11,7 @@ from musterpoint.base.errors import MusterError, StoppedEarly, UsageError
 from musterpoint.base.loop import Timer
 from musterpoint.base.untrusted import printable
 from musterpoint.core.channel import wire
-from musterpoint.core.channel.leader import LeaderChannel
+from musterpoint.core.channel.leader_channel import LeaderChannel
 from musterpoint.core.channel.link import Context, Link, say_bye
 from musterpoint.core.channel.names import Answer, Follower, Names
 from musterpoint.core.channel.other_hosts import JobHosts
@@ -33,11 +33,11 @@ from musterpoint.core.rollcall.hello import (
 )
 from musterpoint.core.rollcall.hosts_here import HostsHere
 from musterpoint.core.rollcall.listener import Listener, ListenerOwner, listen, raise_file_limit
-from musterpoint.core.rollcall.places import Places
 from musterpoint.core.rollcall.reconnects import Reconnects
 from musterpoint.core.rollcall.rejoin import Members, Rejoin
 from musterpoint.core.rollcall.roster import Participant, Roster
 from musterpoint.core.rollcall.seat_columns import pack_roster
+from musterpoint.core.rollcall.unnamed_seats import Places
 
 _MOST_TOLD = 8
 """Addresses of which a line says that their call was refused."""

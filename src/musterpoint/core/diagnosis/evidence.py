@@ -8,7 +8,7 @@ from musterpoint.base.records import NamedTuple
 from musterpoint.core.code.program_files import ProgramFiles
 from musterpoint.core.diagnosis.script_end import ScriptEnd
 from musterpoint.core.job.platform import no_channels
-from musterpoint.core.launch.plan import Role
+from musterpoint.core.launch.launch_plan import Role
 
 if TYPE_CHECKING:
     from musterpoint.core.diagnosis.raised_facts import RaisedFacts

@@ -14,7 +14,7 @@ from typing import Iterable, Sequence
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.fabric.ssh import Ssh
 from musterpoint.core.launch.inputs import LaunchInputs
-from musterpoint.core.launch.plan import Argument, LaunchPlan, PlannedFile, SshServer
+from musterpoint.core.launch.launch_plan import Argument, LaunchPlan, PlannedFile, SshServer
 from musterpoint.core.rollcall.roster import Seat
 
 HOSTFILE = "MUSTER_HOSTFILE"

@@ -14,7 +14,7 @@ from musterpoint.base.readers import bracketed
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.inputs import LOOPBACK, LaunchInputs
-from musterpoint.core.launch.plan import LaunchPlan, ProcessPlan, rank_process, service_process
+from musterpoint.core.launch.launch_plan import LaunchPlan, ProcessPlan, rank_process, service_process
 from musterpoint.core.launch.tensorflow.tasks import default_port
 
 NAME = "TF_CONFIG"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
-from musterpoint.local.job import HostNaming, LocalJob
+from musterpoint.local.job_request import HostNaming, LocalJob
 from musterpoint.local.tree import Layout
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from musterpoint.base.failure import Failure
-from musterpoint.core.processes import tree
+from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.control_socket import Connection
 from musterpoint.core.processes.signal_once import SignalOnce, pass_on
 from musterpoint.core.supervise.events import Key
@@ -74,7 +74,7 @@ class Rank:
     @property
     def still_below(self) -> RaisedFacts | None:
         """``below``, if that Python still runs."""
-        return self.below if self.below is not None and tree.read_stat(self.below.pid) is not None else None
+        return self.below if self.below is not None and process_tree.read_stat(self.below.pid) is not None else None
 
 
 class Ranks:
@@ -140,7 +140,7 @@ class Ranks:
     def above(self, pid: int) -> Rank | None:
         """The rank in whose program the process ``pid`` runs, or that it is."""
         while pid > 1 and pid not in self.by_pid:
-            stat = tree.read_stat(pid)
+            stat = process_tree.read_stat(pid)
             pid = stat.parent if stat is not None else 0
         return self.by_pid.get(pid)
 

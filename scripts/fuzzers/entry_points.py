@@ -20,7 +20,7 @@ from musterpoint.base.errors import MusterError
 from musterpoint.base.loop import Loop
 from musterpoint.core.job.model import StartedRank
 from musterpoint.core.runtime import Runtime
-from musterpoint.core.started_per_rank.election import Meeting, Place
+from musterpoint.core.started_per_rank.election import Meeting, MeetingFiles
 from musterpoint.core.started_per_rank.host_messages import prove
 from musterpoint.core.started_per_rank.leader import Leader
 from musterpoint.core.started_per_rank.meeting import Follower
@@ -99,7 +99,7 @@ def _leads(lines: list[bytes], dice: random.Random) -> str:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(name)
         listener.listen(64)
-        met = Meeting(Place("/nonexistent", "fuzz"), listener, True, TOKEN)
+        met = Meeting(MeetingFiles("/nonexistent", "fuzz"), listener, True, TOKEN)
         leader = Leader(cast(Runtime, runtime), met, StartedRank(0, 0, 3, 3), 0)
         try:
             for data in lines:
@@ -137,7 +137,7 @@ def _follows(lines: list[bytes], dice: random.Random) -> str:
     near, far = socket.socketpair()
     job = SimpleNamespace(arguments=(), current_host="here")
     try:
-        met = Meeting(Place("/nonexistent", "fuzz"), near, False, TOKEN)
+        met = Meeting(MeetingFiles("/nonexistent", "fuzz"), near, False, TOKEN)
         follower = Follower(cast(Runtime, runtime), met, {}, cast(Any, job), StartedRank(1, 1, 2, 2))
         near.setblocking(False)
         if dice.random() < 0.5:  # the one that leads, gone mad

@@ -53,7 +53,7 @@ class Side:
         self.is_alone, self.away = False, frozenset[str]()
 
     def check(self, message: Any) -> None:
-        codec.check(message, wire.LEADER_LIMIT)
+        codec.check_bounds(message, wire.LEADER_LIMIT)
 
     def post(self, message: Any) -> None:
         try:

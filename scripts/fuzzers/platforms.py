@@ -161,7 +161,7 @@ def _torchrun(dice: random.Random) -> tuple[Any, Callable[[], object]]:
     environ = {dice.choice(pets): dice.choice(VALUES) for _ in range(dice.choice((0, 0, 1, 2)))}
 
     def read() -> object:
-        command = torchrun_flags.read(words, environ, {})
+        command = torchrun_flags.read_command_line(words, environ, {})
         return torchrun.translate(command.said, environ, {})
 
     return (words, environ), read

@@ -10,8 +10,8 @@ from typing import Iterator
 
 from musterpoint.base.errors import UsageError
 from musterpoint.cli import env, launch, local_options, main, plan, torchrun
-from musterpoint.cli.options import Parser, has_option, read, split
-from musterpoint.cli.torchrun_flags import read as read_torchrun
+from musterpoint.cli.options import Parser, has_option, read_command_line, split
+from musterpoint.cli.torchrun_flags import read_command_line as read_torchrun
 
 ENDS = {";", "&&", "||", "|", "&", "done", "do", ")"}
 HERE_DOCUMENT = re.compile(r"<<'?(\w+)'?\n.*?\n\1\n", re.DOTALL)
@@ -69,9 +69,9 @@ def parse(words: list[str]) -> None:
         known = {flag: said for flag, said in command.said.items() if said.text not in ("gpu",)}
         torchrun.translate(known, {}, {})
     elif name in ("launch", "plan"):
-        read({"launch": launch, "plan": plan}[name]._parser, rest)  # type: ignore[attr-defined]
+        read_command_line({"launch": launch, "plan": plan}[name]._parser, rest)  # type: ignore[attr-defined]
     elif name == "env":
-        read(env._parser, rest)
+        read_command_line(env._parser, rest)
     else:
         own = [each for each in parsers(name) if each.prog.split()[1:] == words[: len(each.prog.split()) - 1]]
         longest = max(own, key=lambda each: len(each.prog))  # muster serve lose, not muster serve

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from musterpoint.cli.torchrun_flags import FLAGS, Flag, read
+from musterpoint.cli.torchrun_flags import FLAGS, Flag, read_command_line
 
 from .conftest import eventually
 from .network import WITH_NAME, Network, Process, usable
@@ -90,7 +90,7 @@ def test_the_real_parser_reads_the_same(
     parser = real_parser(environ)
     real = vars(parser.parse_args(words))
     default = {action.dest: action.default for action in real_parser({})._actions}
-    ours = read(words, environ, {})
+    ours = read_command_line(words, environ, {})
     assert (ours.program, list(ours.arguments)) == (real.pop("training_script"), real.pop("training_script_args"))
     read_here = {dest: said.text for dest, said in ours.said.items()}
     for dest, value in real.items():

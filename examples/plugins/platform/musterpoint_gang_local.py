@@ -13,7 +13,7 @@ def environment(host: PlayedHost) -> dict[str, str]:
 PLAYED = LocalPlatform(
     host_names=lambda number, _naming: tuple(f"gang{place}" for place in range(1, number + 1)),
     read_distribution=commands.no_distribution,
-    check=commands.check,
+    check=commands.check_job,
     prepare=commands.prepare,
     environment=environment,
     processes=commands.launched,

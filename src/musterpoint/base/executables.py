@@ -13,7 +13,7 @@ from musterpoint.base.posix import resource
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh"})
 
 
-def find(command: str, environ: Mapping[str, str]) -> str:
+def find_command(command: str, environ: Mapping[str, str]) -> str:
     """The path of ``command`` on ``environ``'s PATH; empty where it isn't. A name with a slash isn't looked up."""
     if not command or "/" in command or "\0" in command:
         return ""

@@ -16,7 +16,7 @@ from musterpoint.core.ignored_options import unknown_variables
 from musterpoint.core.runtime import Request
 from musterpoint.tools.check import show
 from musterpoint.tools.check.findings import worst
-from musterpoint.tools.check.run import check
+from musterpoint.tools.check.run import check_hosts
 
 EXAMPLES = """
 Alone it looks at this host. Where the platform's variables, or the options that `muster launch` takes, name several
@@ -45,7 +45,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         return exit_codes.OK
     for text in unknown_variables(environ):
         Console(str).say(text)
-    checked = check(Request(environ, given(asked), "check"), tuple(asked.port))
+    checked = check_hosts(Request(environ, given(asked), "check"), tuple(asked.port))
     if asked.json:
         json.dump(show.to_document(checked), sys.stdout, indent=1)
         print(flush=True)

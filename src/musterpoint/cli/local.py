@@ -15,7 +15,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.posix import fcntl
 from musterpoint.base.spellings import Typed
 from musterpoint.cli.errors import guarded
-from musterpoint.cli.local_options import job_from, parser, parsers, read
+from musterpoint.cli.local_options import job_from, parser, parsers, read_command
 from musterpoint.cli.options import Parser, has_option, split, typed
 from musterpoint.core.code.misplaced_options import behind_the_program
 from musterpoint.core.code.project import LOCAL_JOBS
@@ -73,10 +73,10 @@ def _is_readable(argv: Sequence[str]) -> bool:
 
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    command, asked = read(parser(), argv)
+    command, asked = read_command(parser(), argv)
     if asked.demo:
         _check_demo(command.program, asked)
-        command, asked = read(parser(), [*argv, *DEMO])
+        command, asked = read_command(parser(), [*argv, *DEMO])
     local_job = job_from(command, asked, os.getcwd(), environ)
     layout = Layout(output_of(local_job, asked))
     said = f"--output={layout.output}" if asked.output else f"--job-name={local_job.name}"
@@ -198,7 +198,7 @@ def preview(flags: Parser, argv: Sequence[str], environ: Mapping[str, str]) -> t
     from musterpoint.cli.job import read_line
     from musterpoint.local.local_preview import preview_local  # 20 ms, for plans
 
-    command, asked = read(flags, argv)
+    command, asked = read_command(flags, argv)
     job = job_from(command, asked, os.getcwd(), environ, flags.prog)
     backend, made = preview_local(
         job, output_of(job, asked), environ, asked.backend, asked.one_address, asked.internet == "on", read_line

@@ -38,7 +38,7 @@ examples:
 """
 
 
-def read(flags: Parser, argv: Sequence[str]) -> tuple[Command, argparse.Namespace]:
+def read_command(flags: Parser, argv: Sequence[str]) -> tuple[Command, argparse.Namespace]:
     """The command line, behind what the file of ``-f`` says."""
     command = split(flags, argv)
     asked = flags.parse_args(command.head)
@@ -219,7 +219,7 @@ def _job_from(
     fetched = job_request.fetched_channels(asked.inputs, cwd)
     channels = job_request.read_channels([text for text in asked.inputs if text not in fetched], cwd)
     options.update({BY_FIELD["channel"].variable: "\n".join(fetched.values())} if fetched else {})
-    checked = job_request.check(
+    checked = job_request.check_job(
         job_request.LocalJob(
             name=asked.name_of_job or job_request.name_for(program, time.time()),
             hosts=platform.host_names(asked.hosts, asked.host_names),

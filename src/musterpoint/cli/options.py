@@ -299,7 +299,7 @@ def given(namespace: argparse.Namespace) -> dict[str, Any]:
     } | {field: getattr(namespace, field) for field in REMOVED if hasattr(namespace, field)}
 
 
-def read(
+def read_command_line(
     make: Callable[[str], Parser], arguments: Sequence[str]
 ) -> tuple[Command, argparse.Namespace, spellings.Typed | None]:
     """Reads either form of the command line; its line as typed, too, where flags aren't among the script's own.
@@ -325,7 +325,7 @@ def read_request(
     Raises:
         UsageError: a flag is wrong.
     """
-    command, asked, line = read(make, arguments)
+    command, asked, line = read_command_line(make, arguments)
     return _request(command, environ, given(asked))._replace(line=line), asked
 
 

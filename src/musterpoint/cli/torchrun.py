@@ -16,7 +16,7 @@ from musterpoint.cli import job
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import OWN_PREFIX, Parser, add_options, given
 from musterpoint.cli.plan import show, with_line
-from musterpoint.cli.torchrun_flags import BY_SPELLING, FLAGS, CommandLine, Said, ignored_line, read, table
+from musterpoint.cli.torchrun_flags import BY_SPELLING, FLAGS, CommandLine, Said, ignored_line, read_command_line, table
 from musterpoint.core.fabric.devices import survey
 from musterpoint.core.launch.launchers import instead_of, launching, of_program
 from musterpoint.core.runtime import Request
@@ -129,10 +129,10 @@ def _asks_for_help(argv: Sequence[str], environ: Mapping[str, str], valued: Mapp
     """The command line; None where it asks for help."""
     for at, word in enumerate(argv):
         if word in ("-h", "--help"):
-            before = read((*argv[:at], "PROGRAM"), environ, valued)
+            before = read_command_line((*argv[:at], "PROGRAM"), environ, valued)
             if before.program == "PROGRAM":
                 return None
-    return read(argv, environ, valued)
+    return read_command_line(argv, environ, valued)
 
 
 def _refuse_launcher(command: CommandLine, argv: Sequence[str]) -> None:
@@ -195,7 +195,7 @@ def _readable_request(argv: Sequence[str], environ: Mapping[str, str], own: Pars
     lines = (argv, *([*argv[:at], *argv[at + count :]] for at in flags for count in (2, 1)))
     for line in lines:
         try:
-            command = read(line, environ, valued)
+            command = read_command_line(line, environ, valued)
             options = {"launcher": "torchrun", **_hosts(command.said), **_meeting(command.said)}
             options.update(given(own.parse_args(command.own)))
         except UsageError:

@@ -127,7 +127,7 @@ class CommandLine(NamedTuple):
     arguments: tuple[str, ...]
 
 
-def read(words: Sequence[str], environ: Mapping[str, str], own_valued: Mapping[str, bool]) -> CommandLine:
+def read_command_line(words: Sequence[str], environ: Mapping[str, str], own_valued: Mapping[str, bool]) -> CommandLine:
     """torchrun's command line and its variables. ``own_valued``: our flags, and whether each takes a value.
 
     Raises:

@@ -16,7 +16,7 @@ from musterpoint.core.job import platforms
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.host_plan import PreparedHost, plan_host
 from musterpoint.core.launch.launch_plan import LaunchPlan
-from musterpoint.core.launch.launchers import find
+from musterpoint.core.launch.launchers import find_launcher
 from musterpoint.core.part import Excused, JobContext, Part, Ready, Refused, Stopped
 from musterpoint.core.processes.pump import Pump
 from musterpoint.core.processes.streams import OutputOptions, Prefix, ranks_of
@@ -71,7 +71,7 @@ class Attempt(NamedTuple):
             MusterError: the launcher can't start it.
         """
         request, options, job, _ = self.context
-        launcher, environ = find(host.choice.launcher), request.environ
+        launcher, environ = find_launcher(host.choice.launcher), request.environ
         if launcher.needs_temporary and not temporary.place_of(environ):
             raise LauncherError(temporary.missing(f"launcher {launcher.name}", environ))
         plan = plan_host(job, options, host, roster, environ)
@@ -117,7 +117,7 @@ class Attempt(NamedTuple):
 
     def _look_at_results(self, launcher: str) -> None:
         """Looks at what a job that ended well has left, where its launcher knows what to expect; the leader says it."""
-        job, look = self.context.job, find(launcher).afterwards
+        job, look = self.context.job, find_launcher(launcher).afterwards
         if look is not None and job.in_group and job.current_host == job.leader and (warning := look(job.paths)):
             self.runtime.console.say(f"warning: {warning}")
 
@@ -153,7 +153,7 @@ def _pump(job: Job, options: Settings, plan: LaunchPlan, show_ranks: bool) -> Pu
         options.log_dir,
         plan.first_rank if plan.local_ranks else None,
         job.outside,
-        find(plan.launcher).chatter,
+        find_launcher(plan.launcher).chatter,
     )
     return Pump(output, streams=plan.local_ranks)
 

@@ -20,7 +20,7 @@ from musterpoint.core.job import platforms
 from musterpoint.core.job.fields import small_text
 from musterpoint.core.job.model import Job
 from musterpoint.core.launch.choose import Choice
-from musterpoint.core.launch.launchers import find, readers
+from musterpoint.core.launch.launchers import find_launcher, readers
 from musterpoint.core.launch.smdistributed import not_asked
 
 _SUPERVISORS = ("AGENT_STAYS", "CPUS", "EXPAND", "FIRST_RANK", "LOCAL_RANK_AT", "SOCKET", "STUB")
@@ -69,7 +69,9 @@ def ignored_options(
         )
     if not _is_launcher(job):
         texts += without_effect(environ, given, launcher, reason)
-    by_itself = options.launcher == "auto" and job.distribution.kind == "none" and not find(launcher).independent
+    by_itself = (
+        options.launcher == "auto" and job.distribution.kind == "none" and not find_launcher(launcher).independent
+    )
     if by_itself and environ.get(settings.LOCAL):
         texts.append(platform_instead(launcher))
     if not typed:
@@ -128,7 +130,7 @@ def without_effect(environ: Mapping[str, str], given: Mapping[str, Any], launche
     for option in OPTIONS:
         value = str(given.get(option.field, "")) or environ.get(option.variable, "")
         # 0 asks for any free port, as muster local does
-        if not value or value == "0" or not option.of_some or option.field in find(launcher).reads:
+        if not value or value == "0" or not option.of_some or option.field in find_launcher(launcher).reads:
             continue
         if option.field == "slots":
             effect = (

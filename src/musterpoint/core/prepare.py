@@ -12,8 +12,7 @@ from musterpoint.base.errors import LauncherError, MusterError, StoppedEarly, Us
 from musterpoint.base.probe import Ask
 from musterpoint.base.settings import LOCAL, Settings
 from musterpoint.core.code.interpreter import LauncherModules, UserEnvironment, has_module, user_environment
-from musterpoint.core.code.program import NoProgram
-from musterpoint.core.code.program import find as find_program
+from musterpoint.core.code.program import NoProgram, find_program
 from musterpoint.core.code.project import requirements_of
 from musterpoint.core.code.unwrap import ReadLine, Unwrapped, unwrapped
 from musterpoint.core.code.workspace import Code
@@ -37,7 +36,7 @@ from musterpoint.core.launch.launcher import (
     refuse,
     wanted_ports,
 )
-from musterpoint.core.launch.launchers import find, instead_of, of_program
+from musterpoint.core.launch.launchers import find_launcher, instead_of, of_program
 from musterpoint.core.part import JobContext, Part, Ready, Refused, Stopped
 from musterpoint.core.ports import Ports, offered
 from musterpoint.core.rollcall.roster import LONGEST_PLACE, Offer
@@ -155,7 +154,7 @@ def what_is_wanted(
     """
     program = job.entry_point.program
     name = of_program(os.path.basename(program), program)
-    read = find(name).typed if name else None
+    read = find_launcher(name).typed if name else None
     question = Question(job, options, seen.environ, seen.python, ask=ask, lacks=lacks)
     found = read(question) if read is not None else None
     return (found or Wanted(job, options))._replace(python=seen.python)
@@ -182,7 +181,7 @@ def prepare_host(
     """
     job, options = wanted.job, wanted.settings
     if options.max_restarts:
-        restartable.check(job, options)
+        restartable.check_restartable(job, options)
     interpreter = wanted.interpreter
     requirements = requirements_of(options.requirements, job.entry_point.program, job.paths.code, typed and installs)
     try:
@@ -204,7 +203,7 @@ def prepare_host(
 
     local = typed or bool(environ.get(LOCAL))
     choice = choose(job, options, devices, has, local, environ, wanted, lacks)
-    launcher = find(choice.launcher)
+    launcher = find_launcher(choice.launcher)
     check_unnamed(job, options, launcher)
     told = (workspace.note,) if workspace.note else ()
     if not job.in_group:
@@ -214,7 +213,7 @@ def prepare_host(
         def beside(module: str) -> bool:
             return has_module(workspace.interpreter, module, environ, "/", ask)
 
-        smdistributed.check(job, environ, beside, lacks)
+        smdistributed.check_modules(job, environ, beside, lacks)
     modules = of_launcher.among(launcher.modules).union((launcher.needs,) if launcher.needs else ())
     question = Question(job, options, environ, interpreter, choice.reason, ask)
     known, notes = wanted.known, tuple(filter(None, (wanted.assumed,)))
@@ -257,7 +256,7 @@ def offer_of(
         host.fabric.libraries.compared if host.fabric is not None else (),
         _place(job, options),
         ssh_key=key,
-        independent=find(choice.launcher).independent,
+        independent=find_launcher(choice.launcher).independent,
     )
 
 
@@ -275,7 +274,7 @@ def free_ports(job: Job, options: Settings, host: PreparedHost, held: Ports) -> 
     Raises:
         MusterError: a port that all hosts must use is taken.
     """
-    launcher = find(host.choice.launcher)
+    launcher = find_launcher(host.choice.launcher)
     wanted = wanted_ports(launcher, host.modules, options, job) if job.in_group else ()
     if job.in_group and len(job.hosts) > 1 and host.devices.neuron_cores:
         from musterpoint.core.launch.fabric import wanted_for_neuron

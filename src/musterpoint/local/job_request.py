@@ -331,7 +331,7 @@ def read_gpus(text: str) -> str:
     return text
 
 
-def check(job: LocalJob) -> LocalJob:
+def check_job(job: LocalJob) -> LocalJob:
     """The job itself, if a platform would take its name; else a UsageError."""
     if not NAME.fullmatch(job.name):
         raise UsageError(f"--job-name={job.name!r}: expected up to 63 of A-Z a-z 0-9 -, not - at either end")

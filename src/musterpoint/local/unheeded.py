@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Callable, Mapping, NamedTuple
 
-from musterpoint.core.launch.launchers import find
+from musterpoint.core.launch.launchers import find_launcher
 from musterpoint.local.job_request import LocalJob
 from musterpoint.local.platforms import played
 
@@ -45,7 +45,7 @@ def _internet(given: Given) -> str:
 
 def _host_slots(given: Given) -> str:
     launcher = given.job.options.get("MUSTER_LAUNCHER", "")
-    if not given.job.host_slots or launcher in ("", "auto") or not find(launcher).once:
+    if not given.job.host_slots or launcher in ("", "auto") or not find_launcher(launcher).once:
         return ""
     return f"--launcher {launcher} starts the program once per host; --launcher torchrun or ranks one rank per slot"
 

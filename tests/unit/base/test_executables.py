@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.base.executables import LONGEST_WORD, find, over_limit, size_of
+from musterpoint.base.executables import LONGEST_WORD, find_command, over_limit, size_of
 from musterpoint.core.processes.process import CannotStart, Streams, spawn
 
 
@@ -25,13 +25,13 @@ def folders(tmp_path: Path) -> str:
 
 
 def test_the_first_executable_file(folders: str, tmp_path: Path) -> None:
-    assert find("tool", {"PATH": folders}) == str(tmp_path / "b" / "tool")
-    assert find("sh", {}).endswith("/sh"), "on the system's own path"
+    assert find_command("tool", {"PATH": folders}) == str(tmp_path / "b" / "tool")
+    assert find_command("sh", {}).endswith("/sh"), "on the system's own path"
 
 
 @pytest.mark.parametrize("command", ["", "folder", "none", "a/tool", "nul\0"])
 def test_nothing_to_start(folders: str, command: str) -> None:
-    assert find(command, {"PATH": folders}) == ""
+    assert find_command(command, {"PATH": folders}) == ""
 
 
 def starts(argv: list[str], environment: dict[str, str]) -> bool:

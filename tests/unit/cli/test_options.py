@@ -9,7 +9,7 @@ import pytest
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import OPTIONS
 from musterpoint.cli.main import main
-from musterpoint.cli.options import Command, Parser, add_options, given, read, settings_table
+from musterpoint.cli.options import Command, Parser, add_options, given, read_command_line, settings_table
 
 
 def make(prefix: str) -> Parser:
@@ -20,7 +20,7 @@ def make(prefix: str) -> Parser:
 
 
 def settled(words: str | list[str]) -> tuple[Command, dict[str, Any]]:
-    command, asked, _ = read(make, words.split() if isinstance(words, str) else words)
+    command, asked, _ = read_command_line(make, words.split() if isinstance(words, str) else words)
     return command, given(asked)
 
 
@@ -106,7 +106,7 @@ def test_the_whole_help_has_every_option(command: str, capsys: pytest.CaptureFix
 
 
 def test_a_value_may_begin_with_a_dash() -> None:
-    command, asked, _ = read(make, ["--mpi-options", "--noprefix", "--slots", "2", "train.py", "--lr"])
+    command, asked, _ = read_command_line(make, ["--mpi-options", "--noprefix", "--slots", "2", "train.py", "--lr"])
     assert (asked.mpi_options, asked.slots, command.arguments) == ("--noprefix", 2, ("--lr",))
     with pytest.raises(UsageError, match=r"--slots.*expected one argument"):
-        read(make, ["--slots", "--launcher", "mpi", "train.py"])
+        read_command_line(make, ["--slots", "--launcher", "mpi", "train.py"])

@@ -8,13 +8,13 @@ import pytest
 
 from musterpoint.cli.main import main
 from musterpoint.cli.torchrun import translate
-from musterpoint.cli.torchrun_flags import Said, ignored_line, read
+from musterpoint.cli.torchrun_flags import Said, ignored_line, read_command_line
 
 OWN = {"--muster-stop-grace": True, "--muster-plan": False}
 
 
 def options(*words: str, **environ: str) -> dict[str, Any]:
-    return translate(read((*words, "train.py"), environ, OWN).said, environ, {}).given
+    return translate(read_command_line((*words, "train.py"), environ, OWN).said, environ, {}).given
 
 
 TWO = ("--nnodes", "2")
@@ -65,7 +65,7 @@ def test_a_variable_counts_where_its_flag_is_not_given() -> None:
 def test_what_the_agent_gets_and_what_it_does_not() -> None:
     kept = {"PET_ROLE": "w", "PET_NNODES": "1", "HOME": "/root"}
     environ = {**kept, "PET_TEE": "3", "PET_MAX_RESTARTS": "0"}
-    line = read(["--monitor-interval", "0.5", "--virtual-local-rank", "x"], environ, OWN)
+    line = read_command_line(["--monitor-interval", "0.5", "--virtual-local-rank", "x"], environ, OWN)
     given = translate(line.said, environ, {}).environ
     assert given == {**kept, "PET_MONITOR_INTERVAL": "0.5", "PET_VIRTUAL_LOCAL_RANK": "1"}
 
@@ -93,7 +93,7 @@ def test_what_a_muster_variable_says_is_not_replaced_by_a_default() -> None:
 def test_where_the_program_begins(
     words: list[str], own: tuple[str, ...], program: str, arguments: tuple[str, ...]
 ) -> None:
-    line = read(words, {}, OWN)
+    line = read_command_line(words, {}, OWN)
     assert (line.own, line.program, line.arguments) == (own, program, arguments)
 
 
@@ -152,7 +152,7 @@ def test_what_is_refused_says_what_to_do(
 
 
 def test_what_is_not_followed_is_said() -> None:
-    said = read(
+    said = read_command_line(
         ["--run-path", "--node-rank", "1", "--rdzv-backend", "c10d", "--rdzv-conf", "is_host=1", "-r", "3", "x"],
         {"PET_LOCAL_ADDR": "10.0.0.1"},
         OWN,

@@ -21,7 +21,7 @@ JOB = LocalJob("digits", ("algo-1", "algo-2"), "train.py", "/code", arguments=("
 
 def variables(job: LocalJob = JOB) -> dict[str, str]:
     """What SageMaker gives the first host of ``job``."""
-    return training_container.environment(PlayedHost(job, "algo-1", Layout("/out"), {}, "/opt/ml"))
+    return training_container.container_environment(PlayedHost(job, "algo-1", Layout("/out"), {}, "/opt/ml"))
 
 
 def test_a_surrounding_job_is_left_behind() -> None:

@@ -95,7 +95,7 @@ WRONG: dict[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "--env=": (lambda text: job.read_pairs(text.split(), "--env", "K=V", job.VARIABLE), ("A", "=1", "1A=2", "A=1 A=2")),
     "--channel=train=data: there is no file": (lambda text: job.read_channels([text], "/"), ("train=data",)),
     "--host-slots=": (lambda text: job.read_host_slots(text, 2), ("2", "2,0", "2,x", "")),
-    "--job-name=": (lambda text: job.check(job.LocalJob(text, ("algo-1",), "train.py", "/")), ("-no-",)),
+    "--job-name=": (lambda text: job.check_job(job.LocalJob(text, ("algo-1",), "train.py", "/")), ("-no-",)),
     "--cpus=": (job.read_cpus, ("0", "many", "nan", "-1", "inf")),
     "--gpus=": (job.read_gpus, ("0", "-1", "some", "1.5")),
     "--memory=.*expected a size of .* such as 512m or 2g": (

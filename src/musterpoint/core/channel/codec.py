@@ -52,7 +52,7 @@ def unpack(message: type[Any], fields: dict[str, Any]) -> Any:
     return message(*found)
 
 
-def check(message: Any, most: int) -> None:
+def check_bounds(message: Any, most: int) -> None:
     """Raises ValueError if the other end would refuse ``message``, or a frame of more than ``most`` bytes."""
     unpack(type(message), dict(zip(message._fields, map(_plain, message))))
     size = len(pack(message))

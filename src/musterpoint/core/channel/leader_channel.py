@@ -159,7 +159,7 @@ class LeaderChannel(EventQueue):
         return self._wall()
 
     def check(self, message: Any) -> None:
-        codec.check(message, wire.LEADER_LIMIT)
+        codec.check_bounds(message, wire.LEADER_LIMIT)
 
     def broadcast(self, message: Any) -> None:
         self._members.broadcast(codec.pack(message))

@@ -23,7 +23,7 @@ def prove(secret: str, opening: bytes, nonce: str) -> tuple[str, bytes]:
     return mac[:16].hex(), mac[16:]
 
 
-def check(secret: str, opening: bytes, nonce: str, proof: str) -> bytes | None:
+def check_proof(secret: str, opening: bytes, nonce: str, proof: str) -> bytes | None:
     """The key of the connection if ``proof`` is the right one, else None."""
     expected, key = prove(secret, opening, nonce)
     return key if compare_digest(proof.encode(), expected.encode()) else None

@@ -104,7 +104,7 @@ class WorkerChannel(EventQueue):
         return len(self._peer.mailbox)
 
     def check(self, message: Any) -> None:
-        codec.check(message, wire.MEMBER_LIMIT)
+        codec.check_bounds(message, wire.MEMBER_LIMIT)
 
     def post(self, message: Any) -> None:
         self._post(codec.pack(message))

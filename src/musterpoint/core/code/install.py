@@ -312,7 +312,7 @@ def uv_command(
     project: Project, interpreter: str, environ: Mapping[str, str], code: str, build: str, how: Ask = probe.ask
 ) -> _Command:
     """uv's command: ``uv sync --frozen`` with a lock, else as pip's. Nothing is removed from the user's Python."""
-    own = executables.find("uv", environ) or os.path.join(os.path.dirname(interpreter), "uv")
+    own = executables.find_command("uv", environ) or os.path.join(os.path.dirname(interpreter), "uv")
     program = (own,) if os.access(own, os.X_OK) else (interpreter, "-m", "uv")
     if len(program) > 1 and not has_module(interpreter, "uv", environ, "/", how):
         raise FetchError("MUSTER_INSTALLER=uv, but uv is neither on PATH nor in the user's Python: add it to the image")

@@ -111,7 +111,7 @@ def user_environment(environ: Mapping[str, str], python: str = "", own: str = ""
     there = [each for each in named if os.access(each[1], os.X_OK)]
     if not there:
         return UserEnvironment(seen, own)
-    on_path = executables.find("python", environ)
+    on_path = executables.find_command("python", environ)
     # a venv may be active inside a conda environment: PATH says which of them was activated last
     name, active = min(there, key=lambda each: (not _is_beside(each[1], on_path), not _is_beside(each[1], own)))
     if _is_beside(active, own):
@@ -211,7 +211,10 @@ def _roots(environ: Mapping[str, str]) -> Iterator[str]:
     for variable in ("MAMBA_ROOT_PREFIX", "CONDA_ROOT"):
         if environ.get(variable):
             yield environ[variable]
-    for command in (environ.get("CONDA_EXE", ""), *(executables.find(name, environ) for name in ("conda", "mamba"))):
+    for command in (
+        environ.get("CONDA_EXE", ""),
+        *(executables.find_command(name, environ) for name in ("conda", "mamba")),
+    ):
         if command:
             yield os.path.dirname(os.path.dirname(os.path.realpath(command)))
     prefix = environ.get("CONDA_PREFIX", "")

@@ -29,7 +29,7 @@ class Mark(NamedTuple):
     files: tuple[str, ...]
 
 
-def read(code: str) -> Mark | None:
+def read_mark(code: str) -> Mark | None:
     """The mark of the directory ``code``; None where it has none that can be read."""
     try:
         with open(os.path.join(code, MARK), "rb", opener=open_regular) as file:

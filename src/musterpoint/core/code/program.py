@@ -24,7 +24,7 @@ class Start(NamedTuple):
     words: tuple[str, ...]
 
 
-def find(program: str, module: bool, folder: str, interpreter: str, environ: Mapping[str, str]) -> Start:
+def find_program(program: str, module: bool, folder: str, interpreter: str, environ: Mapping[str, str]) -> Start:
     """How ``program`` is started from the code directory ``folder``.
 
     ``.sh`` is always a shell script. With a ``setup.py`` in ``folder`` the program runs as a module, as in
@@ -54,7 +54,7 @@ def find(program: str, module: bool, folder: str, interpreter: str, environ: Map
         return Start("executable", _executable(program, path, environ))
     if "." in program and not program.endswith(".py") and name and _is_module(name, folder):
         return Start("module", (interpreter, "-m", name))
-    command = executables.find(program, environ)
+    command = executables.find_command(program, environ)
     if command and not _is_ours(command):
         return Start("executable", (command,))
     if os.path.isdir(path):
@@ -180,7 +180,7 @@ def _executable(program: str, path: str, environ: Mapping[str, str]) -> tuple[st
         return ("/bin/sh", name) if _is_bare_text(path) else (name,)
     starter = _first_line(path, ())
     if not starter and is_r:
-        starter = (executables.find("Rscript", environ),)
+        starter = (executables.find_command("Rscript", environ),)
         if not starter[0]:
             raise UsageError(f"the program {path} is R, and there is no Rscript on PATH: install R in the image")
     if not starter and not _is_bare_text(path):

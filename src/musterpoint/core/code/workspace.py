@@ -10,7 +10,7 @@ from musterpoint.base.errors import FetchError, UsageError
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import CODE_COPY_OF, Installer
 from musterpoint.core.code.interpreter import has_module
-from musterpoint.core.code.program import Kind, Start, beneath, by_name, find, make_executable, module_name
+from musterpoint.core.code.program import Kind, Start, beneath, by_name, find_program, make_executable, module_name
 from musterpoint.core.code.project import CHANNEL, MARK, Project, holds_something, may_want_packages, project_in
 from musterpoint.core.code.source import find_source, has_no_network
 from musterpoint.core.job.model import Job
@@ -117,7 +117,7 @@ class Code:
             return None, None
         from musterpoint.core.code import mark  # 2 ms, where code may have to be brought
 
-        before = mark.read(self._code) if marked else None
+        before = mark.read_mark(self._code) if marked else None
         try:
             source = find_source(self._job)
         except FetchError:
@@ -156,7 +156,7 @@ class Code:
             self._program = beneath(self._program, self._code)
 
     def _find(self, folder: str) -> Start:
-        return find(self._program, self._is_module, folder, self._interpreter, self._environ)
+        return find_program(self._program, self._is_module, folder, self._interpreter, self._environ)
 
     def _start_unfetched(self, source: "Source") -> Start:
         """How the program would start, from code that isn't fetched yet."""

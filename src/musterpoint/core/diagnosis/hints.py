@@ -13,7 +13,7 @@ from musterpoint.base import temporary
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.code.program_files import ProgramFiles
 from musterpoint.core.diagnosis.evidence import UNKNOWN, JobFacts
-from musterpoint.core.launch.launchers import find
+from musterpoint.core.launch.launchers import find_launcher
 from musterpoint.core.launch.smdistributed import asking
 
 
@@ -53,7 +53,7 @@ def _channel(case: Case) -> str:
 
 
 def _no_ranks(case: Case) -> str:
-    if not case.job.launcher or not find(case.job.launcher).once:
+    if not case.job.launcher or not find_launcher(case.job.launcher).once:
         return ""
     return (
         f"launcher {case.job.launcher} starts the program without ranks, and sets no {case.found['variable']}: "
@@ -192,7 +192,7 @@ def _input(case: Case) -> str:
         return ""
     if case.job.outside:
         return "a program outside the group has no terminal: give it its answers as arguments"
-    alone = case.job.local and find(case.job.launcher).once
+    alone = case.job.local and find_launcher(case.job.launcher).once
     piped = ", pipe them into muster launch PROGRAM" if alone else ""
     return (
         f"a rank has no terminal, so input() finds nothing to read: give the program its answers as arguments{piped}, "

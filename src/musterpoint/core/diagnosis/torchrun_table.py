@@ -30,7 +30,7 @@ _FIRST = re.compile(rf"^RuntimeError: {HOROVODRUN}[^\n]*\nProcess name: (?:\S*\[
 _PROCESS = re.compile(r"^Process (\d+) exit with status code (\d+)\.$", re.M)
 
 
-class Row(NamedTuple):
+class RankRow(NamedTuple):
     """One rank that failed. ``status`` is negative for a signal."""
 
     rank: int
@@ -41,8 +41,8 @@ class Row(NamedTuple):
 class Table(NamedTuple):
     """``root`` is the rank that the launcher saw first, ``rows`` are all, by their ranks; ``launcher`` is its name."""
 
-    root: Row
-    rows: Mapping[int, Row]
+    root: RankRow
+    rows: Mapping[int, RankRow]
     launcher: str = "torchrun"
 
     @classmethod
@@ -65,7 +65,7 @@ class Table(NamedTuple):
         if first is None:
             return None
         ended = [*_PROCESS.findall(text), first.groups()]
-        rows = {int(rank): Row(int(rank), None, _of_shell(int(code))) for rank, code in ended}
+        rows = {int(rank): RankRow(int(rank), None, _of_shell(int(code))) for rank, code in ended}
         return cls(rows[int(first[1])], rows, "horovodrun")
 
     def may_be_of(self, raised: Raised) -> bool:
@@ -81,7 +81,7 @@ class Table(NamedTuple):
         row = self.rows.get(int(label)) if label.isdecimal() else None
         return row is not None and row.status != -_SIGTERM
 
-    def silent_cause(self, raised: "set[int]") -> Row | None:
+    def silent_cause(self, raised: "set[int]") -> RankRow | None:
         """The rank that ended with a code of its own without a word, beside those that ``raised`` something; None: no
         single one. To be asked where the first that ended only lost a peer: it may have been quicker.
         """
@@ -109,6 +109,6 @@ def _of_shell(code: int) -> int:
     return 128 - code if code > 128 else code
 
 
-def _row(match: "re.Match[str]") -> Row:
+def _row(match: "re.Match[str]") -> RankRow:
     rank, local_rank, status = match.groups()
-    return Row(int(rank), int(local_rank) if local_rank else None, int(status))
+    return RankRow(int(rank), int(local_rank) if local_rank else None, int(status))

@@ -8,7 +8,7 @@ variables named ``OMPI_MCA_…``.
 import os
 from typing import Iterator, Mapping, Sequence
 
-from musterpoint.core.fabric.devices import read
+from musterpoint.core.fabric.devices import read_text
 
 ENVIRONMENT = "the environment"
 
@@ -61,7 +61,7 @@ def _home(environ: Mapping[str, str]) -> str:
 
 def _assignments(file: str, root: str) -> Iterator[tuple[str, str]]:
     """``NAME = value`` lines; ``#`` begins a comment."""
-    for line in read(os.path.join(root, file.lstrip("/")) if file.startswith("/") else file).splitlines():
+    for line in read_text(os.path.join(root, file.lstrip("/")) if file.startswith("/") else file).splitlines():
         name, equals, value = line.partition("#")[0].partition("=")
         if equals and name.strip():
             yield name.strip(), value.strip()

@@ -11,7 +11,7 @@ import json
 import os
 from typing import Mapping
 
-from musterpoint.core.fabric.devices import entries, read
+from musterpoint.core.fabric.devices import entries, read_text
 from musterpoint.core.fabric.setting import EnvSetting
 
 COMPAT = "/usr/local/cuda/compat"
@@ -48,7 +48,7 @@ def driver_version(root: str = "/") -> str:
 
     Lines of open kernel modules have ``Kernel Module for x86_64`` before it.
     """
-    for line in read(os.path.join(root, "proc/driver/nvidia/version")).splitlines():
+    for line in read_text(os.path.join(root, "proc/driver/nvidia/version")).splitlines():
         if line.startswith("NVRM"):
             return next((word for word in line.split() if _is_version(word)), "")
     return ""
@@ -74,7 +74,7 @@ def _refusal(driver: str, root: str) -> str:
     """Why the library would not work with this host's devices and driver; empty where it would."""
     folder = os.path.join(root, "proc/driver/nvidia/gpus")
     for gpu in sorted(entries(folder)):
-        for line in read(os.path.join(folder, gpu, "information")).splitlines():
+        for line in read_text(os.path.join(folder, gpu, "information")).splitlines():
             name, _, model = line.partition(":")
             if name == "Model" and any(word in model.lower() for word in _CONSUMER):
                 return f"{model.strip()} doesn't support it (data center GPUs do)"

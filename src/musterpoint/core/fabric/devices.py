@@ -136,7 +136,7 @@ def _is_cpu_only(hidden: bool, root: str) -> bool:
 
 def _threads_per_core(root: str) -> int:
     """Of the first core, which stands for all; 1 where the machine doesn't say."""
-    siblings = read(os.path.join(root, "sys/devices/system/cpu/cpu0/topology/thread_siblings_list")).strip()
+    siblings = read_text(os.path.join(root, "sys/devices/system/cpu/cpu0/topology/thread_siblings_list")).strip()
     first, _, last = siblings.partition("-")
     if last.isdecimal() and first.isdecimal() and int(last) > int(first):
         return int(last) - int(first) + 1
@@ -170,7 +170,7 @@ def _neuron_cores(device: str, environ: Mapping[str, str], root: str) -> int:
 def _physical_cores(device: str, root: str) -> int:
     for where in ("sys/devices/virtual/neuron_device", "sys/class/neuron_device"):
         folder = os.path.join(root, where, device)
-        count = read(os.path.join(folder, "core_count")).strip()
+        count = read_text(os.path.join(folder, "core_count")).strip()
         if count.isdecimal() and int(count):
             return int(count)
         cores = _numbered(folder, "neuron_core")
@@ -184,7 +184,7 @@ def _amd_gpus(environ: Mapping[str, str], root: str) -> int:
     if not os.path.exists(os.path.join(root, "dev/kfd")):
         return 0
     nodes = os.path.join(root, "sys/class/kfd/kfd/topology/nodes")
-    ids = (read(os.path.join(nodes, node, "gpu_id")).strip() for node in entries(nodes))
+    ids = (read_text(os.path.join(nodes, node, "gpu_id")).strip() for node in entries(nodes))
     count = sum(text.isdecimal() and int(text) > 0 for text in ids)
     for names in (("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")):
         named = next((environ[name] for name in names if name in environ), None)
@@ -212,7 +212,7 @@ def _gaudis(root: str) -> int:
         for name in entries(os.path.join(root, "dev/accel"))
         if name.startswith("accel")
         and name[5:].isdecimal()
-        and read(os.path.join(root, "sys/class/accel", name, "device/vendor")).strip() == HABANA
+        and read_text(os.path.join(root, "sys/class/accel", name, "device/vendor")).strip() == HABANA
     ]
     return len(newer) or len(older)
 
@@ -221,10 +221,10 @@ def _cpu_quota(root: str) -> float | None:
     """The tightest processor quota of this process's control groups (v1 or v2), in processors; None: no limit."""
     limits = []
     for folder in cgroup_folders(root, "cpu"):
-        quota, _, period = read(os.path.join(folder, "cpu.max")).strip().partition(" ")
+        quota, _, period = read_text(os.path.join(folder, "cpu.max")).strip().partition(" ")
         if not quota:
-            quota = read(os.path.join(folder, "cpu.cfs_quota_us")).strip()
-            period = read(os.path.join(folder, "cpu.cfs_period_us")).strip()
+            quota = read_text(os.path.join(folder, "cpu.cfs_quota_us")).strip()
+            period = read_text(os.path.join(folder, "cpu.cfs_period_us")).strip()
         if quota.isdecimal() and period.isdecimal() and int(period):
             limits.append(int(quota) / int(period))
     return min(limits) if limits else None
@@ -236,7 +236,7 @@ def cgroup_folders(root: str, kind: str) -> Iterator[str]:
     ``kind``: ``cpu`` or ``memory``.
     """
     mount = os.path.join(root, "sys/fs/cgroup")
-    for line in read(os.path.join(root, "proc/self/cgroup")).splitlines():
+    for line in read_text(os.path.join(root, "proc/self/cgroup")).splitlines():
         _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
         if controllers and kind not in controllers.split(","):
             continue
@@ -262,11 +262,11 @@ def entries(folder: str) -> list[str]:
 
 def named_values(path: str) -> dict[str, str]:
     """The lines ``name: value`` of a file of the kernel's; of a name that is there again, the first."""
-    rows = (line.partition(":") for line in reversed(read(path).splitlines()))
+    rows = (line.partition(":") for line in reversed(read_text(path).splitlines()))
     return {name.strip(): value.strip() for name, _, value in rows}
 
 
-def read(path: str) -> str:
+def read_text(path: str) -> str:
     """The text of the file at ``path``; empty where it can't be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -291,7 +291,7 @@ def survey_memory(root: str = "/") -> Memory:
     limits = [machine_memory(root, "MemTotal")]
     for folder in cgroup_folders(root, "memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
-            text = read(os.path.join(folder, name)).strip()
+            text = read_text(os.path.join(folder, name)).strip()
             limits += [int(text)] if text.isdecimal() else []
     return Memory(min((limit for limit in limits if limit), default=0), _free(os.path.join(root, "dev/shm")))
 
@@ -355,7 +355,7 @@ def seen_gpus(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> list[Gpu]:
 
 def _numa_node(address: str, root: str = "/") -> int:
     """The memory node that the PCI device at ``address`` is nearest to; -1: the machine doesn't say."""
-    text = read(os.path.join(root, "sys/bus/pci/devices", address, "numa_node")).strip()
+    text = read_text(os.path.join(root, "sys/bus/pci/devices", address, "numa_node")).strip()
     return int(text) if text.isdecimal() else -1
 
 
@@ -363,7 +363,7 @@ def _described(root: str) -> list[Gpu]:
     folder = os.path.join(root, "proc/driver/nvidia/gpus")
     found = []
     for name in entries(folder):
-        fields = _fields(read(os.path.join(folder, name, "information")))
+        fields = _fields(read_text(os.path.join(folder, name, "information")))
         number = fields.get("Device Minor", "")
         if number.isdecimal():
             address = name.lower()

@@ -6,7 +6,7 @@ from typing import Mapping
 
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.configured import configured
-from musterpoint.core.fabric.devices import Devices, Gpu, entries, named_values, read, survey_gpus
+from musterpoint.core.fabric.devices import Devices, Gpu, entries, named_values, read_text, survey_gpus
 from musterpoint.core.fabric.libraries import Libraries, survey_libraries
 from musterpoint.core.fabric.rdma import RdmaDevice, network_direct, survey_rdma
 
@@ -94,7 +94,7 @@ def _topology(gpus: tuple[Gpu, ...], root: str) -> str:
         base = os.path.join(root, folder)
         for name in sorted(entries(base)):
             if name.endswith("-topo.xml"):
-                addresses, vendors = _described(read(os.path.join(base, name)))
+                addresses, vendors = _described(read_text(os.path.join(base, name)))
                 if addresses == here and (not vendor or vendor in vendors):
                     fitting.append(f"/{folder}/{name}")
     return fitting[0] if len({name.rpartition("/")[2] for name in fitting}) == 1 else ""

@@ -10,7 +10,7 @@ import re
 from typing import Iterator, Mapping
 
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.fabric.devices import entries, read
+from musterpoint.core.fabric.devices import entries, read_text
 
 Version = tuple[int, ...]
 
@@ -83,7 +83,7 @@ def survey_libraries(environ: Mapping[str, str], interpreter: str = "", root: st
     loaded = set(entries(modules))
 
     def module(name: str) -> str:
-        return read(os.path.join(modules, name, "version")).strip()
+        return read_text(os.path.join(modules, name, "version")).strip()
 
     return Libraries(
         nccl=_nccl(environ, interpreter, root) or packages.get("libnccl2", ""),
@@ -95,7 +95,7 @@ def survey_libraries(environ: Mapping[str, str], interpreter: str = "", root: st
         mlx5=module("mlx5_core"),
         gdrcopy=module("gdrdrv"),
         peermem=next((name for name in ("nvidia_peermem", "nv_peer_mem") if name in loaded), ""),
-        kernel=read(os.path.join(root, "proc/sys/kernel/osrelease")).strip(),
+        kernel=read_text(os.path.join(root, "proc/sys/kernel/osrelease")).strip(),
     )
 
 
@@ -103,14 +103,14 @@ _EFA = "opt/amazon"
 
 
 def _efa_installer(root: str) -> str:
-    text = read(os.path.join(root, _EFA, "efa_installed_packages"))
+    text = read_text(os.path.join(root, _EFA, "efa_installed_packages"))
     found = re.search(r"EFA installer version:\s*(\S+)", text)
     return found[1] if found else ""
 
 
 def _efa_packages(root: str) -> dict[str, str]:
     """Packages by name, of words such as ``libfabric1-aws_1.9.0amzn1.1_amd64`` or ``libnccl-ofi-1.14.2-1.x86_64``."""
-    text = read(os.path.join(root, _EFA, "efa_installed_packages"))
+    text = read_text(os.path.join(root, _EFA, "efa_installed_packages"))
     found = re.findall(r"^(\S+?)[_-](\d[A-Za-z0-9.]*)", "\n".join(text.split()), re.MULTILINE)
     return {_SAME.get(name, name): version for name, version in found}
 
@@ -122,7 +122,7 @@ _SAME = {"libfabric-aws": "libfabric1-aws", "libnccl-ofi-ngc": "libnccl-ofi", "l
 def _debian(root: str) -> dict[str, str]:
     """The versions of some of Debian's packages."""
     wanted = ("libnccl2", "libfabric1", "libfabric1-aws", "libnccl-ofi")
-    text = "\n" + read(os.path.join(root, "var/lib/dpkg/status"))
+    text = "\n" + read_text(os.path.join(root, "var/lib/dpkg/status"))
     found = {}
     for name in wanted:
         at = text.find(f"\nPackage: {name}\n")
@@ -135,7 +135,7 @@ def _debian(root: str) -> dict[str, str]:
 
 def _libfabric(root: str) -> str:
     for folder in ("lib64", "lib"):
-        text = read(os.path.join(root, _EFA, "efa", folder, "pkgconfig/libfabric.pc"))
+        text = read_text(os.path.join(root, _EFA, "efa", folder, "pkgconfig/libfabric.pc"))
         found = re.search(r"^Version:\s*(\S+)", text, re.MULTILINE)
         if found:
             return found[1]
@@ -204,7 +204,9 @@ def _library_path(environ: Mapping[str, str], root: str) -> list[str]:
 def _configured_path(root: str) -> list[str]:
     """The loader's folders, as ``/etc/ld.so.conf.d`` names them; the EFA installer in images adds the plugin's."""
     base = os.path.join(root, "etc/ld.so.conf.d")
-    lines = [line.strip() for name in sorted(entries(base)) for line in read(os.path.join(base, name)).splitlines()]
+    lines = [
+        line.strip() for name in sorted(entries(base)) for line in read_text(os.path.join(base, name)).splitlines()
+    ]
     return [os.path.join(root, line.lstrip("/")) for line in lines if line.startswith("/")]
 
 

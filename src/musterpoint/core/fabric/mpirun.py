@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Iterator, Literal, Mapping
 from musterpoint.base import executables, probe
 from musterpoint.base.errors import LauncherError
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.fabric.devices import read
+from musterpoint.core.fabric.devices import read_text
 
 if TYPE_CHECKING:
     from musterpoint.base.probe import Ask
@@ -57,7 +57,7 @@ def assumed_mpi() -> Mpi:
 
 def mpirun_of(environ: Mapping[str, str]) -> str:
     """The first of :data:`COMMANDS` on the PATH of ``environ``; empty: there is none."""
-    return next((found for name in COMMANDS if (found := executables.find(name, environ))), "")
+    return next((found for name in COMMANDS if (found := executables.find_command(name, environ))), "")
 
 
 def find_mpi(environ: Mapping[str, str], why: str = "", ask: "Ask | None" = None) -> Mpi:
@@ -166,7 +166,7 @@ def _configured(path: str, environ: Mapping[str, str]) -> Iterator[str]:
         "/etc/prte/prte-mca-params.conf",
     ]
     for file in dict.fromkeys(files):
-        for line in read(file).splitlines():
+        for line in read_text(file).splitlines():
             name, equals, _value = line.partition("#")[0].partition("=")
             if equals and name.strip():
                 yield name.strip()

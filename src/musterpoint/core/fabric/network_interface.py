@@ -16,7 +16,7 @@ from typing import Iterable, Mapping
 
 from musterpoint.base.posix import fcntl
 from musterpoint.core.fabric.configured import configured, fits_any
-from musterpoint.core.fabric.devices import Devices, read
+from musterpoint.core.fabric.devices import Devices, read_text
 from musterpoint.core.fabric.setting import EnvSetting
 
 NCCL = "NCCL_SOCKET_IFNAME"
@@ -168,7 +168,7 @@ def _longest_match(address: int | None, routes: list[_Route]) -> str:
 def _routes4(root: str) -> list[_Route]:
     """``/proc/net/route``: destination and mask are hexadecimal words in this machine's byte order."""
     routes = []
-    for line in read(os.path.join(root, "proc/net/route")).splitlines()[1:]:
+    for line in read_text(os.path.join(root, "proc/net/route")).splitlines()[1:]:
         fields = line.split()
         if len(fields) < 8 or not int(fields[3], 16) & 1:
             continue
@@ -181,11 +181,11 @@ def _routes6(root: str) -> list[_Route]:
     """``/proc/net/ipv6_route``, and this host's own addresses from ``/proc/net/if_inet6``."""
     everything = (1 << 128) - 1
     routes = []
-    for line in read(os.path.join(root, "proc/net/if_inet6")).splitlines():
+    for line in read_text(os.path.join(root, "proc/net/if_inet6")).splitlines():
         fields = line.split()
         if len(fields) == 6:
             routes.append((int(fields[0], 16), everything, 128, -1, fields[5]))
-    for line in read(os.path.join(root, "proc/net/ipv6_route")).splitlines():
+    for line in read_text(os.path.join(root, "proc/net/ipv6_route")).splitlines():
         fields = line.split()
         # 0x200: a reject route
         if len(fields) != 10 or int(fields[8], 16) & 0x200 or not int(fields[8], 16) & 1:

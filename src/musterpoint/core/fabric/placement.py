@@ -9,7 +9,7 @@ import os
 from typing import Mapping, Sequence
 
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.fabric.devices import entries, named_values, read, seen_gpus, survey_gpus
+from musterpoint.core.fabric.devices import entries, named_values, read_text, seen_gpus, survey_gpus
 from musterpoint.core.fabric.setting import CpuSet, cpu_numbers
 
 BOUND_BY_USER = ("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET", "OMP_PLACES", "OMP_PROC_BIND", "SLURM_CPU_BIND")
@@ -92,15 +92,15 @@ def survey_processors(root: str = "/") -> Processors:
     cpu_folder = os.path.join(root, "sys/devices/system/cpu")
     cores: dict[int, tuple[int, ...]] = {}
     for cpu in allowed:
-        siblings = cpu_numbers(read(os.path.join(cpu_folder, f"cpu{cpu}/topology/thread_siblings_list"))) or [cpu]
+        siblings = cpu_numbers(read_text(os.path.join(cpu_folder, f"cpu{cpu}/topology/thread_siblings_list"))) or [cpu]
         cores.setdefault(min(siblings), tuple(sorted(set(siblings).intersection(allowed) or {cpu})))
     folder = os.path.join(root, "sys/devices/system/node")
     nodes, near = {}, {}
     for name in entries(folder):
         if name.startswith("node") and name[4:].isdecimal():
             node = int(name[4:])
-            nodes.update(dict.fromkeys(cpu_numbers(read(os.path.join(folder, name, "cpulist"))), node))
-            distances = read(os.path.join(folder, name, "distance")).split()
+            nodes.update(dict.fromkeys(cpu_numbers(read_text(os.path.join(folder, name, "cpulist"))), node))
+            distances = read_text(os.path.join(folder, name, "distance")).split()
             if all(map(str.isdecimal, distances)):
                 near[node] = tuple(sorted(range(len(distances)), key=lambda other: int(distances[other])))
     return Processors(tuple(cores[first] for first in sorted(cores)), nodes, near)

@@ -9,7 +9,7 @@ import re
 from typing import Literal
 
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.fabric.devices import entries, read
+from musterpoint.core.fabric.devices import entries, read_text
 
 RdmaKind = Literal["efa", "infiniband", "roce", "unknown"]
 
@@ -85,7 +85,7 @@ def network_direct(root: str = "/") -> bool:
     """Whether this is a virtual machine with RDMA but without SR-IOV: Hyper-V's Network Direct, which has no verbs."""
     bus = os.path.join(root, "sys/bus/vmbus/devices")
     return any(
-        read(os.path.join(bus, name, "class_id")).strip(" {}\n").lower() == NETWORK_DIRECT for name in entries(bus)
+        read_text(os.path.join(bus, name, "class_id")).strip(" {}\n").lower() == NETWORK_DIRECT for name in entries(bus)
     )
 
 
@@ -94,8 +94,8 @@ def _device(name: str, nodes: dict[str, bool], root: str) -> RdmaDevice:
     pci = os.path.join(folder, "device")
     number = _port(os.path.join(folder, "ports"))
     port = os.path.join(folder, "ports", number)
-    vendor, device = (read(os.path.join(pci, part)).strip() for part in ("vendor", "device"))
-    rate = read(os.path.join(port, "rate")).split()
+    vendor, device = (read_text(os.path.join(pci, part)).strip() for part in ("vendor", "device"))
+    rate = read_text(os.path.join(port, "rate")).split()
     return RdmaDevice(
         name,
         _kind(vendor, device, os.path.basename(os.path.realpath(os.path.join(pci, "driver"))), port),
@@ -105,7 +105,7 @@ def _device(name: str, nodes: dict[str, bool], root: str) -> RdmaDevice:
         os.path.lexists(os.path.join(pci, "physfn")) or (vendor == MELLANOX and device in VIRTUAL_FUNCTIONS),
         _state(port),
         int(float(rate[0])) if rate and _is_number(rate[0]) else 0,
-        read(os.path.join(folder, "fw_ver")).strip(),
+        read_text(os.path.join(folder, "fw_ver")).strip(),
         nodes.get(name, not nodes),
         tuple(sorted(entries(os.path.join(pci, "net")))),
         int(number) if number.isdecimal() else 1,
@@ -119,13 +119,13 @@ def _port(folder: str) -> str:
 
 
 def _state(port: str) -> str:
-    return read(os.path.join(port, "state")).rpartition(":")[2].strip()
+    return read_text(os.path.join(port, "state")).rpartition(":")[2].strip()
 
 
 def _kind(vendor: str, device: str, driver: str, port: str) -> RdmaKind:
     if driver == "efa" or (vendor == AMAZON and device.startswith("0xefa")):
         return "efa"
-    layer = read(os.path.join(port, "link_layer")).strip()
+    layer = read_text(os.path.join(port, "link_layer")).strip()
     return "infiniband" if layer == "InfiniBand" else "roce" if layer == "Ethernet" else "unknown"
 
 
@@ -138,7 +138,7 @@ def _nodes(root: str) -> dict[str, bool]:
     """For each device that has a node for programs, whether it is in this container's /dev; empty: none are known."""
     verbs = os.path.join(root, "sys/class/infiniband_verbs")
     here = set(entries(os.path.join(root, "dev/infiniband")))
-    names = {node: read(os.path.join(verbs, node, "ibdev")).strip() for node in entries(verbs)}
+    names = {node: read_text(os.path.join(verbs, node, "ibdev")).strip() for node in entries(verbs)}
     return {name: node in here for node, name in names.items() if name}
 
 

@@ -48,7 +48,7 @@ def find_ssh(environ: Mapping[str, str], why: str) -> Ssh:
     """
     search = os.pathsep.join((environ.get("PATH", os.defpath), *SERVERS))
     packages = {"sshd": "openssh-server", "ssh": "openssh-client", "ssh-keygen": "openssh-client"}
-    found = {name: executables.find(name, {"PATH": search}) for name in packages}
+    found = {name: executables.find_command(name, {"PATH": search}) for name in packages}
     lacking = [name for name, path in found.items() if not path]
     if lacking:
         wanted = " and ".join(dict.fromkeys(packages[name] for name in lacking))
@@ -56,7 +56,7 @@ def find_ssh(environ: Mapping[str, str], why: str) -> Ssh:
             f"{why}: there is no {' and no '.join(lacking)} on PATH or in {SERVERS[0]}; install {wanted} on every host "
             "(Debian's and Ubuntu's names; Red Hat's end in -server and -clients)"
         )
-    copiers = (executables.find(name, environ) for name in ("scp", "sftp"))
+    copiers = (executables.find_command(name, environ) for name in ("scp", "sftp"))
     servers = (os.path.join(folder, "sftp-server") for folder in SFTP_SERVERS)
     folder = os.path.join(environ.get("TMPDIR") or "/tmp", TEMPORARY + os.urandom(4).hex())
     sshd, client, keygen = map(os.path.abspath, found.values())

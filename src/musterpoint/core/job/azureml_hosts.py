@@ -163,7 +163,9 @@ def _config(environ: Mapping[str, str]) -> dict[str, Any]:
     return mapping(parse(text, f"the variable {CONFIG}"), f"the variable {CONFIG}") if text else {}
 
 
-def read(environ: Mapping[str, str], form: Form, count: Count, started: StartedRank | None, given: str = "") -> Cluster:
+def read_hosts(
+    environ: Mapping[str, str], form: Form, count: Count, started: StartedRank | None, given: str = ""
+) -> Cluster:
     """The hosts; ``count`` is how many there are, ``started`` the rank that this process was started as.
 
     ``given``: --rollcall-leader, for where no variable says which host is the first.

@@ -26,7 +26,7 @@ class Sign(NamedTuple):
     beside: tuple[str, ...] = ()
 
 
-class Platform(NamedTuple):
+class OtherPlatform(NamedTuple):
     """``signs`` are in groups; the first group with a number decides.
 
     ``options``: what tells ``muster launch`` the same, as words of a shell; empty where the variables don't say enough.
@@ -42,7 +42,7 @@ class Platform(NamedTuple):
 class Detected(NamedTuple):
     """A platform that started several hosts or processes, and the variables (name and text) that show it."""
 
-    platform: Platform
+    platform: OtherPlatform
     variables: tuple[tuple[str, str], ...]
 
 
@@ -116,7 +116,7 @@ def left_alone(environ: Mapping[str, str]) -> tuple[Note, ...]:
     return (Note("warning", words),)
 
 
-def _refuse_unreadable(platform: Platform, name: str, environ: Mapping[str, str]) -> None:
+def _refuse_unreadable(platform: OtherPlatform, name: str, environ: Mapping[str, str]) -> None:
     raise UsageError(
         f"{name}={_shown(environ[name])}: {platform.name} counts hosts or processes there, and this can't be read as "
         f"such a count: correct or unset it; or {_ALONE}"
@@ -233,8 +233,8 @@ def _options(nnodes: str, leader: str, node_rank: str = "") -> str:
     return f'--nnodes "{nnodes}"{rank} --rollcall-leader "{leader}"'
 
 
-PLATFORMS: tuple[Platform, ...] = (
-    Platform(
+PLATFORMS: tuple[OtherPlatform, ...] = (
+    OtherPlatform(
         "SageMaker",
         (
             (
@@ -247,7 +247,7 @@ PLATFORMS: tuple[Platform, ...] = (
         ),
     ),
     # a PyTorchJob's WORLD_SIZE also counts the processes of one host, so PET_NNODES comes before it
-    Platform(
+    OtherPlatform(
         "torch.distributed",
         (
             (Sign("WORLD_SIZE", beside=("LOCAL_RANK",)),),
@@ -257,7 +257,7 @@ PLATFORMS: tuple[Platform, ...] = (
             (Sign("NODE_RANK", _index), Sign("MASTER_ADDR", _elsewhere, beside=("NODE_RANK",))),
         ),
     ),
-    Platform(
+    OtherPlatform(
         "MPI",
         (
             (
@@ -278,9 +278,9 @@ PLATFORMS: tuple[Platform, ...] = (
             ),
         ),
     ),
-    Platform("Horovod", ((Sign("HOROVOD_SIZE"), Sign("HOROVOD_RANK", _index)),)),
-    Platform("JAX", ((Sign("JAX_NUM_PROCESSES"), Sign("JAX_PROCESS_ID", _index)),)),
-    Platform(
+    OtherPlatform("Horovod", ((Sign("HOROVOD_SIZE"), Sign("HOROVOD_RANK", _index)),)),
+    OtherPlatform("JAX", ((Sign("JAX_NUM_PROCESSES"), Sign("JAX_PROCESS_ID", _index)),)),
+    OtherPlatform(
         "a JAXJob",
         (
             (
@@ -290,7 +290,7 @@ PLATFORMS: tuple[Platform, ...] = (
         ),
         _options("$NUM_PROCESSES", "$COORDINATOR_ADDRESS", "$PROCESS_ID"),
     ),
-    Platform(
+    OtherPlatform(
         "MXNet",
         (
             (
@@ -299,58 +299,58 @@ PLATFORMS: tuple[Platform, ...] = (
             ),
         ),
     ),
-    Platform("TonY", ((Sign("CLUSTER_SPEC", _role_tasks),),)),
-    Platform("XGBoost", ((Sign("DMLC_NUM_WORKER"), Sign("DMLC_TASK_ID", _index)),)),
-    Platform("PaddlePaddle", ((Sign("PADDLE_NNODES", _range), Sign("PADDLE_TRAINERS_NUM")),)),
-    Platform("accelerate", ((Sign("NUM_MACHINES", beside=("MACHINE_RANK",)), Sign("MACHINE_RANK", _index)),)),
+    OtherPlatform("TonY", ((Sign("CLUSTER_SPEC", _role_tasks),),)),
+    OtherPlatform("XGBoost", ((Sign("DMLC_NUM_WORKER"), Sign("DMLC_TASK_ID", _index)),)),
+    OtherPlatform("PaddlePaddle", ((Sign("PADDLE_NNODES", _range), Sign("PADDLE_TRAINERS_NUM")),)),
+    OtherPlatform("accelerate", ((Sign("NUM_MACHINES", beside=("MACHINE_RANK",)), Sign("MACHINE_RANK", _index)),)),
     # where another platform runs on it: alone it has a reader
-    Platform("Volcano", ((Sign("VC_*_HOSTS", _commas),),)),
-    Platform(
+    OtherPlatform("Volcano", ((Sign("VC_*_HOSTS", _commas),),)),
+    OtherPlatform(
         "Cloud TPU",
         ((Sign("MEGASCALE_NUM_SLICES"), Sign("TPU_WORKER_HOSTNAMES", _commas), Sign("TPU_WORKER_ID", _index)),),
     ),
-    Platform(
+    OtherPlatform(
         "Metaflow",
         ((Sign("MF_PARALLEL_NUM_NODES"), Sign("MF_PARALLEL_NODE_INDEX", _index)),),
         _options("$MF_PARALLEL_NUM_NODES", "$MF_PARALLEL_MAIN_IP", "$MF_PARALLEL_NODE_INDEX"),
     ),
-    Platform(
+    OtherPlatform(
         "Beaker",
         ((Sign("BEAKER_REPLICA_COUNT"), Sign("BEAKER_REPLICA_RANK", _index)),),
         _options("$BEAKER_REPLICA_COUNT", "$BEAKER_LEADER_REPLICA_HOSTNAME", "$BEAKER_REPLICA_RANK"),
     ),
-    Platform(
+    OtherPlatform(
         "DGX Cloud Lepton",
         ((Sign("LEPTON_JOB_TOTAL_WORKERS"), Sign("LEPTON_JOB_WORKER_INDEX", _index)),),
         _options(
             "$LEPTON_JOB_TOTAL_WORKERS", "$LEPTON_JOB_WORKER_PREFIX-0.$LEPTON_SUBDOMAIN", "$LEPTON_JOB_WORKER_INDEX"
         ),
     ),
-    Platform(
+    OtherPlatform(
         "Base Command",
         ((Sign("NGC_ARRAY_SIZE"), Sign("NGC_ARRAY_INDEX", _index)),),
         _options("$NGC_ARRAY_SIZE", "$NGC_MASTER_ADDR", "$NGC_ARRAY_INDEX"),
     ),
-    Platform(
+    OtherPlatform(
         "Volcengine",
         ((Sign("MLP_WORKER_NUM"), Sign("MLP_ROLE_INDEX", _index)),),
         _options("$MLP_WORKER_NUM", "$MLP_WORKER_0_HOST", "$MLP_ROLE_INDEX"),
     ),
-    Platform("OCI Data Science", ((Sign("OCI__WORKER_COUNT", _others),),)),
-    Platform(
+    OtherPlatform("OCI Data Science", ((Sign("OCI__WORKER_COUNT", _others),),)),
+    OtherPlatform(
         "OAR",
         ((Sign("OAR_NODEFILE", _lines),),),
         _options('$(sort -u "$OAR_NODEFILE" | wc -l)', '$(head -n 1 "$OAR_NODEFILE")'),
     ),
-    Platform(
+    OtherPlatform(
         "Grid Engine",
         ((Sign("NHOSTS", beside=("PE_HOSTFILE",)),),),
         _options("$NHOSTS", "$(head -n 1 \"$PE_HOSTFILE\" | cut -d ' ' -f 1)"),
     ),
-    Platform("Determined", (), shown_by=("DET_ALLOCATION_ID",)),
-    Platform("LSF", (), shown_by=("LSB_JOBID",)),
-    Platform("Flux", (), shown_by=("FLUX_URI",)),
-    Platform("HTCondor", ((Sign("_CONDOR_NPROCS"), Sign("_CONDOR_PROCNO", _index)),)),
-    Platform("Fujitsu's job manager", ((Sign("PJM_NODE"),),)),
+    OtherPlatform("Determined", (), shown_by=("DET_ALLOCATION_ID",)),
+    OtherPlatform("LSF", (), shown_by=("LSB_JOBID",)),
+    OtherPlatform("Flux", (), shown_by=("FLUX_URI",)),
+    OtherPlatform("HTCondor", ((Sign("_CONDOR_NPROCS"), Sign("_CONDOR_PROCNO", _index)),)),
+    OtherPlatform("Fujitsu's job manager", ((Sign("PJM_NODE"),),)),
 )
 """The platforms and their variables, in the order in which they are asked."""

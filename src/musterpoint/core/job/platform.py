@@ -37,7 +37,7 @@ class Numbers(NamedTuple):
     of_rank: Callable[[Variables, RankPlace], tuple[tuple[str, str, str], ...]]
 
 
-class Row(NamedTuple):
+class DocsRow(NamedTuple):
     """The platform's row in the tables of docs/platforms.md."""
 
     page: str = ""  # the page or heading that its name links to
@@ -127,4 +127,4 @@ class Platform(NamedTuple):
     # what `muster local` gives its hosts, where variables are all that the platform gives. None: it has another way
     # to be played, or can't be
     sample: Sample | None = None
-    row: Row = Row()
+    row: DocsRow = DocsRow()

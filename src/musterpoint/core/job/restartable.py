@@ -7,7 +7,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import Job
 
 
-def check(job: Job, options: Settings) -> None:
+def check_restartable(job: Job, options: Settings) -> None:
     """Checks a job that is to be started again after failures.
 
     Raises:

@@ -18,7 +18,7 @@ from musterpoint.core.launch.launchers import (
     asked_by,
     asked_by_option,
     command_of,
-    find,
+    find_launcher,
     instead_of,
     readers,
 )
@@ -80,7 +80,7 @@ def choose(
         or (_Found(typed, wanted.reason) if wanted and typed else None)
         or _launcher(job, settings, capacity, has, local, python)
     )
-    launcher = find(name)
+    launcher = find_launcher(name)
     if (command := command_of(job)) and not launcher.once and not typed:
         once = f"--launcher script starts {command} itself, once per host"
         if job.started is not None and job.started.local_size > 1:  # there any other launcher is refused
@@ -124,7 +124,7 @@ def _as_started(job: Job, settings: Settings, typed: str) -> _Found | None:
     if started is None:
         return None
     asks = settings.launcher
-    takes = asks == "auto" or find(asks).takes_started
+    takes = asks == "auto" or find_launcher(asks).takes_started
     if takes and settings.slots in (None, started.local_size):
         launcher = typed or (FOR_STARTED if asks == "auto" else asks)
         counted = plural(started.local_size, "process")
@@ -182,7 +182,7 @@ def _for_typed_program(hosts: int, capacity: int, has: Callable[[str], bool], py
     if hosts == 1 and capacity == 1:
         return _Found(ON_ITS_OWN, "one slot on one host")
     world = f"{plural(hosts, 'host')} with {plural(capacity, 'slot')} each" if hosts > 1 else plural(capacity, "slot")
-    if not has(find(FOR_SLOTS).needs):
+    if not has(find_launcher(FOR_SLOTS).needs):
         others = ", --launcher ranks or --launcher tensorflow" if has("tensorflow") else " or --launcher ranks"
         several = f"{world} make a world of several ranks"
         return _Found(

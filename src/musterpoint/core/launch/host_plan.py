@@ -19,7 +19,7 @@ from musterpoint.core.launch.choose import Choice
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launch_plan import Argument, LaunchPlan, ProcessPlan, told_local_rank
 from musterpoint.core.launch.launcher import asks_for_ssh
-from musterpoint.core.launch.launchers import ON_ITS_OWN, find
+from musterpoint.core.launch.launchers import ON_ITS_OWN, find_launcher
 from musterpoint.core.rollcall.roster import Roster
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def plan_host(
     machine = Machine(devices.machine_cpus, devices.gpus, devices.neuron_cores)
     exports = sagemaker_exports(job, environ, machine, roster.master_address, roster.master_port)
     bare = LaunchInputs(
-        find(host.choice.launcher),
+        find_launcher(host.choice.launcher),
         job,
         host.workspace,
         roster,
@@ -138,7 +138,7 @@ def build_plan(inputs: LaunchInputs) -> LaunchPlan:
         LauncherError: the launcher can't start this job here.
         UsageError: an option or a variable of the launcher's is wrong.
     """
-    own = inputs if inputs.roster.seat.grouped else inputs._replace(launcher=find(ON_ITS_OWN))
+    own = inputs if inputs.roster.seat.grouped else inputs._replace(launcher=find_launcher(ON_ITS_OWN))
     plan = own.launcher.plan(own)
     for step in STEPS:
         plan = step(own, plan)

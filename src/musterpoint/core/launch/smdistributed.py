@@ -103,7 +103,7 @@ def notes(job: Job, environ: Mapping[str, str], launcher: Launcher, why: str) ->
     )
 
 
-def check(job: Job, environ: Mapping[str, str], has: Callable[[str], bool], lacks: Lacks = refuse) -> None:
+def check_modules(job: Job, environ: Mapping[str, str], has: Callable[[str], bool], lacks: Lacks = refuse) -> None:
     """Checks that the script can import the package; ``has`` asks the program's Python, with its own PYTHONPATH.
 
     ``lacks`` is told that there is no framework for musterpoint's.

@@ -24,7 +24,7 @@ _MOST_NAMES = 4
 _MOST_ROWS = 40
 
 
-class Row(NamedTuple):
+class HostRow(NamedTuple):
     """One host that isn't here. ``address``: where it is, as far as known."""
 
     host: str
@@ -33,7 +33,7 @@ class Row(NamedTuple):
     address: str = ""
 
 
-def sentence(total: int, rows: list[Row]) -> str:
+def sentence(total: int, rows: list[HostRow]) -> str:
     """``998 of 1000 hosts here; waiting for algo-7 (…), algo-9 and algo-12 (…)``; same problems are grouped."""
     here = f"{total - len(rows)} of {total} hosts here"
     if not rows:
@@ -48,7 +48,7 @@ def sentence(total: int, rows: list[Row]) -> str:
     return f"{here}; waiting for {', '.join(parts)}"
 
 
-def table(headline: str, total: int, rows: list[Row], notes: list[str]) -> str:
+def table(headline: str, total: int, rows: list[HostRow], notes: list[str]) -> str:
     """The headline, then a table of the missing hosts (host, stage, detail), then ``notes``."""
     shown = rows[:_MOST_ROWS]
     wide = max(len(host) for host in ("host", *(row.host for row in shown)))
@@ -177,29 +177,29 @@ class Attendance:
         """Whether a caller from ``address`` that claims to be ``host`` is believed without a proof."""
         return not self._checked or self._seats.matches(host, address)
 
-    def rows(self, callers: list[str]) -> list[Row]:
+    def rows(self, callers: list[str]) -> list[HostRow]:
         """One row for each host without a seat, in rank order."""
         missing, called = self._seats.missing(), frozenset(callers)
         return [self._row(host, called) for host in self._hosts if host in missing]
 
-    def _row(self, host: str, callers: frozenset[str]) -> Row:
+    def _row(self, host: str, callers: frozenset[str]) -> HostRow:
         refused = self.refused.get(host)
         if refused is not None:
             refusal, address = refused
             sure = refusal.reason and self.is_sure(host, address)
             claim = f"somebody there calls itself {host} and {refusal.claim}"
-            return Row(host, "hello", f"refused: {refusal.reason if sure else claim}", address)
+            return HostRow(host, "hello", f"refused: {refusal.reason if sure else claim}", address)
         waiting = self._seats.waiting.get(host)
         if waiting:
-            return Row(host, "hello", self._seats.oddity(waiting[0]), waiting[0].address)
+            return HostRow(host, "hello", self._seats.oddity(waiting[0]), waiting[0].address)
         known = self._names.last_answer(host) if self._checked else Answer()
         if self._checked and not known.addresses:
-            return Row(host, "name", known.trouble)
+            return HostRow(host, "name", known.trouble)
         address = ", ".join(known.addresses)
         if not callers.isdisjoint(known.addresses):
-            return Row(host, "hello", "connected, but has not said who it is", address)
+            return HostRow(host, "hello", "connected, but has not said who it is", address)
         was_here = f"was here, then {self._left[host]}" if host in self._left else ""
-        return Row(host, "connect", was_here or "has not called yet", address)
+        return HostRow(host, "connect", was_here or "has not called yet", address)
 
 
 UNANSWERED = Answer((), "the name was not answered yet")

@@ -17,7 +17,7 @@ from musterpoint.base.posix import resource
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.link import Context, Link, LinkOwner, plain_address
-from musterpoint.core.channel.secret import Seal, check
+from musterpoint.core.channel.secret import Seal, check_proof
 from musterpoint.core.channel.session import Resume, random_token
 from musterpoint.core.rollcall.hello import ANOTHER_PROTOCOL, ANOTHER_SECRET, Hello
 
@@ -241,7 +241,7 @@ class Listener:
         message = wire.unpack(payload)
         if message["t"] != "proof":
             raise wire.WireError("no proof of the secret")
-        key = check(self._secret, said, nonce, wire.token(message, "proof"))
+        key = check_proof(self._secret, said, nonce, wire.token(message, "proof"))
         if key is None:
             self._refuse_unproved(link, opening.host, "has another secret (--secret, MUSTER_SECRET)")
             return

@@ -21,7 +21,7 @@ from musterpoint.core.channel.peers import Peers
 from musterpoint.core.channel.redial import DialerMaker, Membership
 from musterpoint.core.channel.session import Ticket, random_token
 from musterpoint.core.channel.worker_channel import WorkerChannel
-from musterpoint.core.rollcall.attendance import TO_OPEN, UNANSWERED, ProgressPrinter, Row, oddities, table
+from musterpoint.core.rollcall.attendance import TO_OPEN, UNANSWERED, HostRow, ProgressPrinter, oddities, table
 from musterpoint.core.rollcall.hello import MOST_ADDRESSES, NO_SEAT, Hello, error_of
 from musterpoint.core.rollcall.roster import Participant, Roster
 from musterpoint.core.rollcall.seat_columns import read_roster
@@ -71,7 +71,7 @@ class WorkerCall:
         self._waits = False
         self._heard = False  # any word of musterpoint's
         self._ticket: Ticket | None = None
-        self._stage = Row(self._leader, "name", UNANSWERED.trouble)
+        self._stage = HostRow(self._leader, "name", UNANSWERED.trouble)
         self._received_at = 0.0
         self._dialling = False
         self._leaving = False
@@ -129,12 +129,12 @@ class WorkerCall:
 
     def _missed(self, kind: Miss, detail: str) -> None:
         in_name = kind == VANISHED or (kind == NOTHING and not self._names.last_answer(self._endpoint).addresses)
-        self._stage = Row(self._leader, "name" if in_name else "connect", detail)
+        self._stage = HostRow(self._leader, "name" if in_name else "connect", detail)
         self._dialer.again()
 
     def _connected(self, sock: socket.socket, address: str) -> None:
         if (self._stage.stage, self._stage.address) != ("hello", address):  # its last answer says more
-            self._stage = Row(self._leader, "hello", "connected, but it has not answered the hello", address)
+            self._stage = HostRow(self._leader, "hello", "connected, but it has not answered the hello", address)
         self._link = Link(self._context, sock, address, wire.HELLO_LIMIT, self._link_owner)
         nonce = random_token() if self._settings.secret else ""
         known = map(plain_address, self._names.last_answer(self._endpoint).addresses)
@@ -159,7 +159,7 @@ class WorkerCall:
         if self._hello_timer is not None:
             self._hello_timer.cancel()
         other = "" if self._heard else f"; another program may listen on port {self._settings.rollcall_port} there"
-        self._stage = Row(self._leader, "hello", f"connected, then {why}{other}", link.peer)
+        self._stage = HostRow(self._leader, "hello", f"connected, then {why}{other}", link.peer)
         if self._leaving:
             self._give_up()
         elif not self.error:
@@ -211,7 +211,7 @@ class WorkerCall:
     def _wait(self, link: Link) -> None:
         self._waits = True
         why = "connected; it waits, since it knows another address of this host, or another process has our seat"
-        self._stage = Row(self._leader, "hello", why, link.peer)
+        self._stage = HostRow(self._leader, "hello", why, link.peer)
         if self._hello_timer is not None:
             self._hello_timer.cancel()
 
@@ -226,7 +226,7 @@ class WorkerCall:
         self._leader = leader
         self._ticket = Ticket(wire.token(message, "token"), wire.token(message, "answer"))
         link.set_limit(wire.LEADER_LIMIT)
-        self._stage = Row(self._leader, "seated", "here, and so are we; it waits for other hosts", link.peer)
+        self._stage = HostRow(self._leader, "seated", "here, and so are we; it waits for other hosts", link.peer)
         if self._hello_timer is not None:
             self._hello_timer.cancel()
         self._record("seated", leader=self._leader, address=link.peer)

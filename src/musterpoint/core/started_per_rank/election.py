@@ -40,7 +40,7 @@ _HELD = ".held"
 """The file that keeps the directory."""
 
 
-class Place(NamedTuple):
+class MeetingFiles(NamedTuple):
     """``folder``: the directory. ``name``: of the files of one job and host in it."""
 
     folder: str
@@ -59,7 +59,7 @@ class Meeting(NamedTuple):
     """``sock``: listens where ``leads``, else it is connected to the one that leads. ``token``: what all of a host's
     entry points know, and no others."""
 
-    place: Place
+    place: MeetingFiles
     sock: socket.socket
     leads: bool
     token: str
@@ -98,7 +98,7 @@ def elect(
                 _wait_for_lock(loop, fd, check_stop)
             os.close(os.open(_HELD, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=fd))
             try:
-                return _meet(Place(folder, name), secret)
+                return _meet(MeetingFiles(folder, name), secret)
             finally:
                 remove(os.path.join(folder, _HELD))
         except FileNotFoundError:
@@ -110,7 +110,7 @@ def elect(
     raise LauncherError(f"the entry points of this host can't meet: {folder} is removed again and again")
 
 
-def leave(place: Place) -> None:
+def leave(place: MeetingFiles) -> None:
     """Removes what the one that leads has made."""
     for path in (place.socket, place.token):
         remove(path)
@@ -133,7 +133,7 @@ def _wait_for_lock(loop: Loop, fd: int, check_stop: Callable[[], None]) -> None:
         check_stop()
 
 
-def _meet(place: Place, secret: str) -> Meeting:
+def _meet(place: MeetingFiles, secret: str) -> Meeting:
     """Connects to the one that leads, or becomes it; the lock of the directory is held."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

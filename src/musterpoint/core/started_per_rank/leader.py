@@ -13,7 +13,7 @@ from musterpoint.core.job.model import StartedRank
 from musterpoint.core.processes.private_folder import is_same_user
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.runtime import Runtime
-from musterpoint.core.started_per_rank.election import Meeting, Place, leave
+from musterpoint.core.started_per_rank.election import Meeting, MeetingFiles, leave
 from musterpoint.core.started_per_rank.host_messages import Lines, prove
 from musterpoint.core.supervise.context import OtherEntryPoints
 
@@ -31,7 +31,7 @@ class Leader(OtherEntryPoints):
         self, runtime: Runtime, met: Meeting, started: StartedRank, arguments: int, lost: Collection[int] = ()
     ) -> None:
         self._runtime, self._started, self._arguments = runtime, started, arguments
-        self._place: Place | None
+        self._place: MeetingFiles | None
         self._place, listener, _leads, self._token = met
         self._listener = listener
         self._others: dict[int, Lines] = {}

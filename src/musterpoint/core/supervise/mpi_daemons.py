@@ -146,7 +146,7 @@ class MpiDaemons:
             daemon = read_daemon(event.words, started.plan.daemons)
             process = ProcessPlan("launcher", daemon.name, (Argument(daemon.name),))
             environment = self._processes.starter.environment_for(started, process)
-            path = find(daemon.name, environment.get("PATH", os.defpath))
+            path = find_daemon(daemon.name, environment.get("PATH", os.defpath))
             if os.path.realpath(daemon.program) == os.path.realpath(path):
                 process = process._replace(environment=tuple(_settings(daemon.settings, environment)))
             words = (Argument(path), *map(_own_agent, daemon.arguments))
@@ -170,15 +170,15 @@ class MpiDaemons:
             self._peers.topic(start_requests.TOPIC).start_ended(number, status, said)
 
 
-def find(name: str, path: str) -> str:
+def find_daemon(name: str, path: str) -> str:
     """The daemon ``name`` of this host's own MPI: beside its mpirun (which may be a link), or else on ``path``.
 
     Raises:
         FileNotFoundError: it is in neither place; the text says where it was looked for.
     """
-    mpirun = next((found for command in COMMANDS if (found := executables.find(command, {"PATH": path}))), "")
+    mpirun = next((found for command in COMMANDS if (found := executables.find_command(command, {"PATH": path}))), "")
     beside = [os.path.dirname(mpirun), os.path.dirname(os.path.realpath(mpirun))] if mpirun else []
-    if program := executables.find(name, {"PATH": os.pathsep.join([*beside, path])}):
+    if program := executables.find_command(name, {"PATH": os.pathsep.join([*beside, path])}):
         return program
     raise FileNotFoundError(
         f"{name} is not on this host's PATH ({path}): the MPI that the leader starts must be installed on every host"

@@ -10,7 +10,7 @@ from typing import Iterator
 MPI_LIBRARY = re.compile(r"/lib(?:mpi|mpich|mpi_cxx|pmpi|open-pal)[\w.-]*\.so", re.MULTILINE)
 
 
-def read(path: str) -> str:
+def read_text(path: str) -> str:
     try:
         with open(path, "rb") as file:
             return file.read().decode("utf-8", "replace")
@@ -31,14 +31,14 @@ SLEEPS = {"x86_64": ("35", "230", "23 0x0", "270 0x0"), "aarch64": ("101", "115"
 
 def waits_in(pid: int) -> str:
     """Names the kernel's function in which a process waits; ``hrtimer_nanosleep`` if it sleeps."""
-    call = read(f"/proc/{pid}/syscall").split()[:2]
+    call = read_text(f"/proc/{pid}/syscall").split()[:2]
     asleep = not {*call[:1], " ".join(call)}.isdisjoint(SLEEPS.get(os.uname().machine, ()))
-    return "hrtimer_nanosleep" if asleep else read(f"/proc/{pid}/wchan").strip("\0 \n")
+    return "hrtimer_nanosleep" if asleep else read_text(f"/proc/{pid}/wchan").strip("\0 \n")
 
 
 def stat_of(pid: int | str) -> list[str]:
     """The fields of a process's ``stat`` behind its name: its state, its parent, …; empty where it is gone."""
-    return read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def children_of() -> dict[int, list[int]]:
@@ -75,7 +75,9 @@ def ticks_of(fields: list[str]) -> int:
 
 def is_python(pid: int) -> bool:
     """Whether a process has the Python interpreter mapped, as its program or its library."""
-    return any("python" in os.path.basename(line.rstrip("\n")) for line in read(f"/proc/{pid}/maps").splitlines()[:400])
+    return any(
+        "python" in os.path.basename(line.rstrip("\n")) for line in read_text(f"/proc/{pid}/maps").splitlines()[:400]
+    )
 
 
 def answers_of(pid: int, name: str) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any, Mapping, NamedTuple
 
-from musterpoint.embedded.programs.process_files import link, poke, read, stat_of, ticks_of
+from musterpoint.embedded.programs.process_files import link, poke, read_text, stat_of, ticks_of
 
 Facts = dict[str, Any]
 PY_SPY_SECONDS = 20.0
@@ -122,7 +122,9 @@ class Question:
 
     def _ask(self) -> None:
         pid, folder = self._pid, f"/proc/{self._pid}/fd"
-        caught = next((line for line in read(f"/proc/{pid}/status").splitlines() if line.startswith("SigCgt:")), ":0")
+        caught = next(
+            (line for line in read_text(f"/proc/{pid}/status").splitlines() if line.startswith("SigCgt:")), ":0"
+        )
         targets = {name: link(f"{folder}/{name}").partition(" ")[0] for name in os.listdir(folder)}
         held = [name for name, target in targets.items() if target.startswith(f"/memfd:{STACKS_FILE}-")]
         if not held or not int(caught.partition(":")[2], 16) & 1 << (SIGNAL - 1):
@@ -147,7 +149,7 @@ class Question:
             if self._waits and (said := self._answer(until)):
                 return parsed(said)
             if self._tid == self._pid:
-                if read(f"/proc/{self._pid}/wchan").strip("\0 \n") not in GO_ON or others_run(self._pid):
+                if read_text(f"/proc/{self._pid}/wchan").strip("\0 \n") not in GO_ON or others_run(self._pid):
                     return None
             elif self._waits:
                 if not keeps_lock(self._spent, spent(self._pid), self._tid):
@@ -188,7 +190,7 @@ def spent(pid: int) -> dict[int, Spent]:
     found = {}
     for name in os.listdir(f"/proc/{pid}/task"):
         fields = stat_of(f"{pid}/task/{name}")
-        status = read(f"/proc/{pid}/task/{name}/status")
+        status = read_text(f"/proc/{pid}/task/{name}/status")
         turns = re.search(r"^voluntary_ctxt_switches:\s*(\d+)$", status, re.MULTILINE)
         found[int(name)] = Spent(int(turns[1]) if turns else 0, ticks_of(fields), fields[:1] == ["R"])
     return found

@@ -25,7 +25,7 @@ from musterpoint.embedded.programs.process_files import (
     is_python,
     link,
     poke,
-    read,
+    read_text,
     stat_of,
     ticks_of,
     tree,
@@ -147,11 +147,11 @@ def main(request: dict[str, Any]) -> None:
 
 def look_soon(ranks: dict[int, int], py_spy: str) -> Facts:
     """Looks once at every rank; ``still``: its main thread has had no turn meanwhile."""
-    turns = {rank: read(f"/proc/{pid}/schedstat") for rank, pid in ranks.items()}
+    turns = {rank: read_text(f"/proc/{pid}/schedstat") for rank, pid in ranks.items()}
     threading.Event().wait(STILL_SECONDS)
     found = {str(rank): facts for rank, (facts, _) in look(ranks, py_spy, 1, SOON_SECONDS).items()}
     for rank, pid in ranks.items():
-        found[str(rank)]["still"] = turns[rank] == read(f"/proc/{pid}/schedstat") != ""
+        found[str(rank)]["still"] = turns[rank] == read_text(f"/proc/{pid}/schedstat") != ""
     return found
 
 
@@ -250,7 +250,7 @@ def facts_of(pid: int, threads: list[Facts] | None, error: str) -> Facts:
     """What is known of a process, with the ``threads`` that were read, or the ``error`` of what couldn't read them."""
     fields = stat_of(pid)
     facts: Facts = {"state": fields[0] if fields else "X", "wchan": waits_in(pid)}
-    facts["mpi"] = MPI_LIBRARY.search(read(f"/proc/{pid}/maps")) is not None
+    facts["mpi"] = MPI_LIBRARY.search(read_text(f"/proc/{pid}/maps")) is not None
     if threads is None:
         facts["error"] = error
         return facts
@@ -339,7 +339,7 @@ class _Flight:
         return False
 
     def _ask_nccl(self, pid: int, rank: int) -> bool:
-        environ = dict(word.partition("=")[::2] for word in read(f"/proc/{pid}/environ").split("\0"))
+        environ = dict(word.partition("=")[::2] for word in read_text(f"/proc/{pid}/environ").split("\0"))
         if not environ.get(PIPE) or not environ.get(DUMP) or not poke(f"{environ[PIPE]}{rank}.pipe"):
             return False
         self._path, self._before = f"{environ[DUMP]}{rank}", -1
@@ -368,7 +368,7 @@ class _Calls:
     """Where in native code the processes are, from now on for ``seconds``; those that have no MPI aren't looked at."""
 
     def __init__(self, program: str, seconds: float, pids: list[int]) -> None:
-        self._returns = {pid: _Returns(pid) for pid in pids if MPI_LIBRARY.search(read(f"/proc/{pid}/maps"))}
+        self._returns = {pid: _Returns(pid) for pid in pids if MPI_LIBRARY.search(read_text(f"/proc/{pid}/maps"))}
         self._ticks = {pid: self._others(pid) for pid in self._returns}
         self._seconds = seconds
         words = [sys.executable, "-I", "-S", program, str(seconds), *map(str, self._returns)]

@@ -6,7 +6,7 @@ import os
 import re
 from typing import NamedTuple
 
-from musterpoint.embedded.programs.process_files import read, size_of, stat_of, ticks_of
+from musterpoint.embedded.programs.process_files import read_text, size_of, stat_of, ticks_of
 
 TICKS_PER_SECOND = 1.0
 """Hundredths of a second of processor time: 1 % of a processor is what idle helper threads use."""
@@ -70,8 +70,8 @@ def work_of(pids: list[int], python: dict[int, set[int]]) -> Work:
     polled: dict[int, Thread] = {}
     for pid in pids:
         ticks += ticks_of(stat_of(pid))
-        size += size_of(read(f"/proc/{pid}/io"))
-        if pid in python and POLLERS.search(read(f"/proc/{pid}/maps")):
+        size += size_of(read_text(f"/proc/{pid}/io"))
+        if pid in python and POLLERS.search(read_text(f"/proc/{pid}/maps")):
             polled.update(native_threads(pid, python[pid]))
     return Work(ticks, size, polled)
 
@@ -81,10 +81,10 @@ def native_threads(pid: int, python: set[int]) -> dict[int, Thread]:
     found = {}
     for name in os.listdir(f"/proc/{pid}/task"):
         folder, tid = f"/proc/{pid}/task/{name}", int(name)
-        spent = read(f"{folder}/schedstat").split()
+        spent = read_text(f"{folder}/schedstat").split()
         if tid != pid and tid not in python and len(spent) == 3:
-            fields = read(f"{folder}/stat").rpartition(")")[2].split()
-            size = size_of(read(f"{folder}/io"))
+            fields = read_text(f"{folder}/stat").rpartition(")")[2].split()
+            size = size_of(read_text(f"{folder}/io"))
             found[tid] = Thread(ticks_of(fields), size, int(spent[0]) / 1e9, int(spent[2]))
     return found
 
@@ -119,7 +119,7 @@ def turns_of(pids: list[int]) -> dict[int, Turns]:
         except OSError:
             continue
         for name in names:
-            spent = read(f"/proc/{pid}/task/{name}/schedstat").split()
+            spent = read_text(f"/proc/{pid}/task/{name}/schedstat").split()
             if len(spent) == 3:
                 ran, waited, turns = map(int, spent)
                 runs = stat_of(f"{pid}/task/{name}")[:1] == ["R"]

@@ -123,7 +123,7 @@ def _tasks(numbers: Mapping[str, int], hosts: int) -> dict[str, Any]:
     return {"type": "tensorflow", "workers": workers, "servers": servers}
 
 
-def check(job: LocalJob) -> None:
+def check_job(job: LocalJob) -> None:
     """Checks that this machine has what the job's distribution is started with.
 
     Raises:
@@ -156,7 +156,7 @@ def _report(job: LocalJob, host: str) -> str:
     return f"node-{job.hosts.index(host)}"
 
 
-def environment(host: PlayedHost) -> dict[str, str]:
+def node_environment(host: PlayedHost) -> dict[str, str]:
     """The variables of every process of a host, by the job's distribution."""
     job = host.job
     addresses = [host.addresses[name] for name in job.hosts]
@@ -239,9 +239,9 @@ def seen(host: PlayedHost) -> dict[str, str]:
 PLAYED = LocalPlatform(
     host_names=host_names,
     read_distribution=read_distribution,
-    check=check,
+    check=check_job,
     prepare=prepare,
-    environment=environment,
+    environment=node_environment,
     processes=processes,
     seen=seen,
 )

@@ -32,7 +32,7 @@ def prepare(job: LocalJob, host: str, layout: Layout) -> None:
         os.makedirs(os.path.join(layout.tree(host), name), exist_ok=True)
 
 
-def check(job: LocalJob) -> None:
+def check_job(job: LocalJob) -> None:
     """Refuses what only SageMaker's jobs have.
 
     Raises:
@@ -71,7 +71,7 @@ def launching(
     return LocalPlatform(
         host_names=host_names,
         read_distribution=no_distribution,
-        check=check,
+        check=check_job,
         prepare=prepare,
         environment=lambda host: {**environment(host), "SAGEMAKER_BASE_DIR": host.tree},
         processes=launched,

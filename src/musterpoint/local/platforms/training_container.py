@@ -18,7 +18,7 @@ ENTRY = (sys.executable, "-m", "musterpoint.cli.train")
 """The command that stands for the platform's ``train``."""
 
 
-def environment(host: PlayedHost) -> dict[str, str]:
+def container_environment(host: PlayedHost) -> dict[str, str]:
     """The variables of a training container, and those by which ``train`` learns the command line's words."""
     job = host.job
     found = {
@@ -52,7 +52,7 @@ PLAYED = LocalPlatform(
     read_distribution=_read_distribution,
     check=lambda job: None,
     prepare=tree.write,
-    environment=environment,
+    environment=container_environment,
     processes=lambda host: (HostProcess(ENTRY),),
     namings=True,
     failure_head=ALGORITHM_ERROR,

@@ -18,7 +18,7 @@ from musterpoint.base.stop_budget import whole_grace
 from musterpoint.core.code.interpreter import user_environment
 from musterpoint.core.data.mover_process import Access
 from musterpoint.core.data.moves import speed
-from musterpoint.core.fabric.devices import Devices, entries, read, survey
+from musterpoint.core.fabric.devices import Devices, entries, read_text, survey
 from musterpoint.core.fabric.libraries import SHOWN, survey_libraries
 from musterpoint.core.fabric.network_interface import interface_toward
 from musterpoint.core.fabric.rdma import survey_rdma
@@ -182,7 +182,7 @@ def _interface(folder: str, name: str) -> Interface:
 
     return Interface(
         name=name,
-        state=read(os.path.join(here, "operstate")).strip(),
+        state=read_text(os.path.join(here, "operstate")).strip(),
         speed=max(0, count("speed")),
         mtu=count("mtu"),
         packets=count("statistics/rx_packets", "statistics/tx_packets"),
@@ -203,9 +203,9 @@ def _rdma_ports(root: str) -> list[RdmaPort]:
             found.append(
                 RdmaPort(
                     f"{device}/{port}",
-                    read(os.path.join(here, "state")).strip().rpartition(" ")[2],
-                    read(os.path.join(here, "link_layer")).strip(),
-                    read(os.path.join(here, "rate")).strip(),
+                    read_text(os.path.join(here, "state")).strip().rpartition(" ")[2],
+                    read_text(os.path.join(here, "link_layer")).strip(),
+                    read_text(os.path.join(here, "rate")).strip(),
                     sum(_number(os.path.join(counters, name)) for name in _RDMA_ERRORS),
                     _number(os.path.join(counters, "link_downed")),
                     reachable.get(device, True),
@@ -215,7 +215,7 @@ def _rdma_ports(root: str) -> list[RdmaPort]:
 
 
 def _number(path: str) -> int:
-    text = read(path).strip()
+    text = read_text(path).strip()
     return int(text) if text.removeprefix("-").isdecimal() else 0
 
 
@@ -328,7 +328,7 @@ def survey_versions(interpreter: str, environ: Mapping[str, str], ask: Ask, root
     found = {"musterpoint": __version__, **(_of_python(interpreter, environ, ask) if interpreter else {})}
     libraries = survey_libraries(environ, interpreter, root)
     found.update((what, getattr(libraries, name)) for name, what in SHOWN.items())
-    found["the NVIDIA driver"] = read(os.path.join(root, "sys/module/nvidia/version")).strip()
+    found["the NVIDIA driver"] = read_text(os.path.join(root, "sys/module/nvidia/version")).strip()
     found["Linux"] = libraries.kernel
     return tuple(Version(name, version) for name, version in found.items() if version)
 

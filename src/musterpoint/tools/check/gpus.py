@@ -7,7 +7,7 @@ import os
 import re
 from typing import Any, Callable, Mapping, NamedTuple
 
-from musterpoint.core.fabric.devices import read
+from musterpoint.core.fabric.devices import read_text
 from musterpoint.tools.check.system import System
 
 RECOVERY = (
@@ -177,7 +177,7 @@ def _text(value: Any) -> str:
 
 
 def _kernel_driver(root: str) -> str:
-    return read(os.path.join(root, "sys/module/nvidia/version")).strip()
+    return read_text(os.path.join(root, "sys/module/nvidia/version")).strip()
 
 
 def kernel_xids(root: str = "/") -> tuple[Xid, ...]:

@@ -14,7 +14,7 @@ from typing import Iterable, Literal, NamedTuple, Sequence
 
 from musterpoint.base.loop import READ, WRITE, Loop, Timer
 from musterpoint.base.posix import fcntl
-from musterpoint.core.fabric.devices import read
+from musterpoint.core.fabric.devices import read_text
 from musterpoint.core.rollcall.listener import listening
 
 Result = Literal["ok", "silent", "refused", "unreachable", "stuck"]
@@ -147,7 +147,7 @@ def _listen(port: int) -> socket.socket | None:
 
 def ephemeral_ports(root: str = "/") -> tuple[int, ...]:
     """Three ports across the range that the system gives to sockets: frameworks listen on such ones on every host."""
-    words = read(os.path.join(root, "proc/sys/net/ipv4/ip_local_port_range")).split()
+    words = read_text(os.path.join(root, "proc/sys/net/ipv4/ip_local_port_range")).split()
     low, high = (int(words[0]), int(words[1])) if len(words) == 2 and all(map(str.isdecimal, words)) else (32768, 60999)
     span = max(1, (high - low) // 8)
     draw = int.from_bytes(os.urandom(4), "big")

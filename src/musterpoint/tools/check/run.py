@@ -28,7 +28,7 @@ PROGRAM = "check"
 LOOPBACK = "127.0.0.1"
 
 
-def check(request: Request, ports: tuple[int, ...] = (), system: System | None = None) -> Checked:
+def check_hosts(request: Request, ports: tuple[int, ...] = (), system: System | None = None) -> Checked:
     """Checks this host, or all hosts of the job that the platform's settings or options name. ``ports``: more ports to
     call on every host.
 

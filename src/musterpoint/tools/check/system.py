@@ -9,7 +9,7 @@ import time
 from typing import Iterable, NamedTuple
 
 from musterpoint.base.posix import resource
-from musterpoint.core.fabric.devices import cgroup_folders, machine_memory, read
+from musterpoint.core.fabric.devices import cgroup_folders, machine_memory, read_text
 
 _NO_LIMIT = 1 << 60
 """Version 1 of control groups writes no limit as a number near 2**63."""
@@ -145,7 +145,7 @@ def _memory_of_groups(root: str) -> tuple[int, int]:
 def _file_cache(folder: str) -> int:
     """Bytes that a control group's files take in memory and that the kernel gives back when they are needed."""
     names = {"inactive_file", "active_file", "total_inactive_file", "total_active_file"}
-    lines = [line.split() for line in read(os.path.join(folder, "memory.stat")).splitlines()]
+    lines = [line.split() for line in read_text(os.path.join(folder, "memory.stat")).splitlines()]
     found = {
         words[0]: int(words[1]) for words in lines if len(words) == 2 and words[0] in names and words[1].isdecimal()
     }
@@ -168,5 +168,5 @@ def _processes_left(system: System) -> int:
 
 
 def _number(folder: str, name: str) -> int | None:
-    text = read(os.path.join(folder, name)).strip()
+    text = read_text(os.path.join(folder, name)).strip()
     return int(text) if text.isdecimal() else None

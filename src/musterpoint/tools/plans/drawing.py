@@ -6,7 +6,7 @@ import textwrap
 from typing import Iterable, NamedTuple, Sequence
 
 from musterpoint.base.untrusted import escaped
-from musterpoint.tools.plans.page import Block, HostPart, Page, Row
+from musterpoint.tools.plans.page import Block, HostPart, Page, PlanRow
 
 _NARROW, _WIDE = 24, 44
 """Between these is the column of the reasons; after a longer text the reason follows directly."""
@@ -106,7 +106,7 @@ def _column(page: Page, style: Style) -> int:
     return max([min(_NARROW, most), *(len(text) for text in texts if len(text) <= most)])
 
 
-def _rows(rows: Sequence[Row], style: Style, indent: str) -> list[str]:
+def _rows(rows: Sequence[PlanRow], style: Style, indent: str) -> list[str]:
     lines, before = [], ""
     for row in rows:
         if not row.folded:
@@ -118,7 +118,7 @@ def _rows(rows: Sequence[Row], style: Style, indent: str) -> list[str]:
     return lines
 
 
-def _kinds(rows: Sequence[Row]) -> str:
+def _kinds(rows: Sequence[PlanRow]) -> str:
     """``44 variables: 40 SM_*, 3 SAGEMAKER_*, CURRENT_HOST``."""
     heads: dict[str, list[str]] = {}
     for row in rows:

@@ -12,7 +12,7 @@ from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.platform import EXPECTED
 from musterpoint.core.launch.launch_plan import BOOT, LaunchPlan, ProcessPlan
 from musterpoint.core.launch.launcher import MISLEADING
-from musterpoint.core.launch.launchers import find
+from musterpoint.core.launch.launchers import find_launcher
 from musterpoint.tools.plans.words import BOOT_SHOWN, Words, program_name, quoted, words_of
 
 MOST_OTHERS = 6
@@ -29,7 +29,7 @@ BY_LAUNCHER, REMOVED = (
 """Fates of a platform's variable."""
 
 
-class Row(NamedTuple):
+class PlanRow(NamedTuple):
     """Something that the plan sets, and why.
 
     name: by which it is compared on other hosts: a flag, or a variable.
@@ -56,7 +56,7 @@ class Block(NamedTuple):
     key: str
     title: str
     command: tuple[tuple[str, ...], ...] = ()
-    rows: tuple[Row, ...] = ()
+    rows: tuple[PlanRow, ...] = ()
 
 
 class HostPart(NamedTuple):
@@ -210,7 +210,7 @@ def blocks_of(plan: LaunchPlan, masker: Masker, everything: bool = False) -> Ite
         yield Block("daemons", title)
     if plan.cpu_sets:
         rows = [
-            Row(f"cpus {at}", f"local rank {at}: {cpus.cpus}", cpus.reason) for at, cpus in enumerate(plan.cpu_sets)
+            PlanRow(f"cpus {at}", f"local rank {at}: {cpus.cpus}", cpus.reason) for at, cpus in enumerate(plan.cpu_sets)
         ]
         yield Block("cpus", "on the processors", (), tuple(rows))
     rows = [row._replace(folded=row.folded and not everything) for row in _variables(plan.environment, masker)]
@@ -218,18 +218,18 @@ def blocks_of(plan: LaunchPlan, masker: Masker, everything: bool = False) -> Ite
     if stubbed:
         without = "" if plan.of_others else f"; {_starts(plan)} without: a queue.py beside the script would break it"
         value = quoted(masker.mask_value("PYTHONPATH", plan.user_pythonpath))
-        rows.append(Row("PYTHONPATH", f"PYTHONPATH={value}", f"for the ranks alone{without}"))
+        rows.append(PlanRow("PYTHONPATH", f"PYTHONPATH={value}", f"for the ranks alone{without}"))
     if rows:
         yield Block("variables", "variables, beside those that the host was started with", (), tuple(rows))
     given = {setting.name for process in plan.processes for setting in process.environment}
     unset = [name for name in plan.unset if name not in given and (name != "PYTHONPATH" or not stubbed)]
     if unset:
-        rows = [Row(name, name, _why_hidden(plan, name)) for name in unset]
+        rows = [PlanRow(name, name, _why_hidden(plan, name)) for name in unset]
         yield Block("taken away", "variables that are taken away", (), tuple(rows))
 
 
 def _why_hidden(plan: LaunchPlan, name: str) -> str:
-    return next((hidden.reason for hidden in find(plan.launcher).hides if any(hidden.of([name]))), MISLEADING)
+    return next((hidden.reason for hidden in find_launcher(plan.launcher).hides if any(hidden.of([name]))), MISLEADING)
 
 
 def _starts(plan: LaunchPlan) -> str:
@@ -274,24 +274,24 @@ def _without_stub(words: Sequence[Words]) -> list[Words]:
     ]
 
 
-def _row_of(words: Words) -> Row:
+def _row_of(words: Words) -> PlanRow:
     name = words.words[0].partition("=")[0] if words.words[0].startswith("-") else words.reason
     if words.words[0] in ("--mca", "-x", "-genv", "-env"):
         name = " ".join(words.words[:2])
-    return Row(name, words.text, words.reason)
+    return PlanRow(name, words.text, words.reason)
 
 
-def _variables(settings: Iterable[EnvSetting], masker: Masker) -> list[Row]:
+def _variables(settings: Iterable[EnvSetting], masker: Masker) -> list[PlanRow]:
     rows = []
     for name, value, reason, ours in settings:
         shown = program_name(ours) or quoted(masker.mask_value(name, value))
-        rows.append(Row(name, f"{name}={shown}", masker.mask(reason), reason in EXPECTED))
+        rows.append(PlanRow(name, f"{name}={shown}", masker.mask(reason), reason in EXPECTED))
     return rows
 
 
-def _variables_of(alike: list[ProcessPlan], masker: Masker) -> list[Row]:
+def _variables_of(alike: list[ProcessPlan], masker: Masker) -> list[PlanRow]:
     """The variables of processes that run the same, each in one row with all its values."""
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[PlanRow]] = {}
     for process in alike:
         for row in _variables(process.environment, masker):
             found.setdefault(row.name, []).append(row)
@@ -321,7 +321,7 @@ def differences(blocks: Sequence[Block], whole: Sequence[Block]) -> tuple[Block,
         rows = [row for row in block.rows if row not in before]
         gone = [row.text for row in first.rows if row.name not in names and not row.folded]
         if gone:
-            rows.append(Row("", f"not here: {', '.join(gone)}", ""))
+            rows.append(PlanRow("", f"not here: {', '.join(gone)}", ""))
         if rows:
             found.append(Block(block.key, "" if block.title == first.title else block.title, (), tuple(rows)))
     here = {block.key for block in blocks}

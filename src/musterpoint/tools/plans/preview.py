@@ -27,7 +27,7 @@ from musterpoint.core.launch.host_plan import plan_host
 from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.inputs import LOOPBACK
 from musterpoint.core.launch.launch_plan import LaunchPlan
-from musterpoint.core.launch.launchers import find
+from musterpoint.core.launch.launchers import find_launcher
 from musterpoint.core.prepare import prepare_host, what_is_wanted
 from musterpoint.core.processes.pid1 import pid1_note, unstoppable_pid1
 from musterpoint.core.rollcall.roster import Roster, Seat
@@ -129,7 +129,7 @@ def used_variables(job: Job, environ: Watched, plan: LaunchPlan) -> tuple[EnvSet
     given: dict[str, set[str]] = {}
     for setting in (*plan.environment, *chain.from_iterable(of_ranks)):
         given.setdefault(setting.name, set()).add(setting.value)
-    foreign = find(plan.launcher).starts == "foreign"
+    foreign = find_launcher(plan.launcher).starts == "foreign"
     found, seen = [], frozenset(environ.seen)
     platform = platforms.load(job.platform)
     for name in of_platform(platform, environ):

@@ -37,7 +37,7 @@ class FakeSide:
         return 0.0
 
     def check(self, message: Any) -> None:
-        codec.check(message, wire.LEADER_LIMIT)
+        codec.check_bounds(message, wire.LEADER_LIMIT)
 
     def broadcast(self, message: Any) -> None:
         self.sent.append(("", message))

@@ -42,7 +42,7 @@ def test_words_arrive_byte_for_byte(number: int, words: tuple[str, ...]) -> None
 
 def test_all_that_a_kernel_passes_to_a_program_fits() -> None:
     words = ("\x01" * (128 * 1024 - 1),) * 16
-    codec.check(StartAsked(1, words), wire.LEADER_LIMIT)
+    codec.check_bounds(StartAsked(1, words), wire.LEADER_LIMIT)
     assert arrived(StartAsked(1, words)).words == words
 
 

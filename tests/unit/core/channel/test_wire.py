@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.core.channel import wire
-from musterpoint.core.channel.secret import check, prove
+from musterpoint.core.channel.secret import check_proof, prove
 
 MESSAGES = st.dictionaries(st.text(max_size=8), st.integers() | st.text(max_size=20), max_size=4).map(
     lambda fields: {key: value for key, value in fields.items() if key not in ("t", "kind")}
@@ -163,8 +163,8 @@ def test_a_proof_depends_on_everything() -> None:
 @pytest.mark.parametrize("wrong", ["b", "", "0" * 32])
 def test_only_the_right_proof_gives_the_key(wrong: str) -> None:
     proof, key = prove("secret", b"hello", "nonce")
-    assert check("secret", b"hello", "nonce", proof) == key
-    assert check("secret", b"hello", "nonce", wrong) is None
+    assert check_proof("secret", b"hello", "nonce", proof) == key
+    assert check_proof("secret", b"hello", "nonce", wrong) is None
 
 
 def test_any_secret_can_be_used() -> None:

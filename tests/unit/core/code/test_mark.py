@@ -15,7 +15,7 @@ import pytest
 
 from musterpoint.base.errors import FetchError, StoppedEarly
 from musterpoint.core.code import fetch as module
-from musterpoint.core.code.mark import Mark, read, remove, write
+from musterpoint.core.code.mark import Mark, read_mark, remove, write
 from musterpoint.core.code.project import MARK
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.job.model import EntryPoint, Job, Paths
@@ -152,7 +152,7 @@ def test_what_goes_wrong_leaves_the_code_as_it_was(wrong: str, bench: Bench, tmp
     with pytest.raises((FetchError, StoppedEarly)):
         start(bench, tmp_path / "two.tar.gz")
     assert files(bench) == {"train.py": "1"}
-    mark = read(str(tmp_path / "ml" / "code"))
+    mark = read_mark(str(tmp_path / "ml" / "code"))
     assert mark is not None and mark.place == str(tmp_path / "one.tar.gz")
 
 
@@ -199,16 +199,16 @@ def test_a_mark_that_the_program_changed_removes_nothing_elsewhere(tmp_path: Pat
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"place": 1, "digest": "", "files": []}', "[" * 100000, "\xff"])
 def test_a_mark_that_cannot_be_read_is_none(text: str, tmp_path: Path) -> None:
     (tmp_path / MARK).write_text(text)
-    assert read(str(tmp_path)) is None
+    assert read_mark(str(tmp_path)) is None
     os.unlink(tmp_path / MARK)
     os.mkfifo(tmp_path / MARK)
-    assert read(str(tmp_path)) is None
+    assert read_mark(str(tmp_path)) is None
 
 
 def test_names_in_any_encoding(tmp_path: Path) -> None:
     name = os.fsdecode(b"b\xe4.py")
     write(str(tmp_path), Mark("place", "digest", (name,)))
-    assert read(str(tmp_path)) == Mark("place", "digest", (name,))
+    assert read_mark(str(tmp_path)) == Mark("place", "digest", (name,))
     assert json.loads((tmp_path / MARK).read_text())["files"] == [name]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.base.errors import UsageError
-from musterpoint.core.code.program import Start, by_name, find, make_executable
+from musterpoint.core.code.program import Start, by_name, find_program, make_executable
 
 PYTHON = "/usr/bin/python3"
 
@@ -19,7 +19,7 @@ def put(folder: Path, name: str, text: str = "", mode: int = 0o644) -> None:
 
 
 def start(folder: Path, program: str, module: bool = False, path: str = "") -> Start:
-    return find(program, module, str(folder), PYTHON, {"PATH": path or os.environ["PATH"]})
+    return find_program(program, module, str(folder), PYTHON, {"PATH": path or os.environ["PATH"]})
 
 
 @pytest.mark.parametrize(
@@ -155,13 +155,13 @@ def test_our_own_commands_are_no_program(tmp_path: Path, name: str, text: str, o
     put(tmp_path, "code/train.py")
     path, folder = tmp_path / "bin" / name, tmp_path / "code"
     if not ours:
-        assert find(name, False, str(folder), PYTHON, {"PATH": str(path.parent)}).kind == "executable"
-        assert find(name, False, str(path.parent), PYTHON, {}).kind == "executable"
+        assert find_program(name, False, str(folder), PYTHON, {"PATH": str(path.parent)}).kind == "executable"
+        assert find_program(name, False, str(path.parent), PYTHON, {}).kind == "executable"
         return
     with pytest.raises(UsageError, match=f"'{name}' isn't in .*, which has train.py; {path} is musterpoint itself"):
-        find(name, False, str(folder), PYTHON, {"PATH": str(path.parent)})
+        find_program(name, False, str(folder), PYTHON, {"PATH": str(path.parent)})
     with pytest.raises(UsageError, match=f"{path} is musterpoint itself.*: name the training script"):
-        find(name, False, str(path.parent), PYTHON, {})
+        find_program(name, False, str(path.parent), PYTHON, {})
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.core.fabric.devices import entries, read, survey, survey_memory
+from musterpoint.core.fabric.devices import entries, read_text, survey, survey_memory
 
 GPU_NODES = ("dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia-modeset", "dev/nvidia-caps/nvidia-cap1")
 
@@ -163,8 +163,12 @@ def test_interfaces(tmp_path: Path) -> None:
 def test_what_is_there_and_what_is_not(tmp_path: Path) -> None:
     (tmp_path / "version").write_bytes(b"NVRM \xff\n")
     assert entries(str(tmp_path)) == ["version"]
-    assert read(str(tmp_path / "version")) == "NVRM \ufffd\n"
-    assert (entries(str(tmp_path / "none")), read(str(tmp_path / "none")), read(str(tmp_path))) == ([], "", "")
+    assert read_text(str(tmp_path / "version")) == "NVRM \ufffd\n"
+    assert (entries(str(tmp_path / "none")), read_text(str(tmp_path / "none")), read_text(str(tmp_path))) == (
+        [],
+        "",
+        "",
+    )
 
 
 @pytest.mark.parametrize(

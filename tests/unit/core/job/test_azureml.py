@@ -16,7 +16,7 @@ from musterpoint.core.job.model import Job, StartedRank
 from musterpoint.core.job.platforms.azureml import read
 from musterpoint.core.job.read import masker_of, read_job
 from musterpoint.core.launch.launcher import Question
-from musterpoint.core.launch.launchers import find
+from musterpoint.core.launch.launchers import find_launcher
 
 TWO, BOTH = "10.0.0.4,10.0.0.5", ("10.0.0.4", "10.0.0.5")
 MPI = {
@@ -155,7 +155,7 @@ def test_a_ray_cluster_of_azuremls_is_not_started_again(tmp_path: Path, monkeypa
     assert (len(job.hosts), job.distribution.kind) == (1, "none")
     assert f"1 host ({file}: 10.0.0.4:6379)" in job.notes[0].text
     assert len(read(PROCESS, Settings()).hosts) == 2, "a job whose processes AzureML started"
-    survey = find("ray").survey
+    survey = find_launcher("ray").survey
     assert survey is not None
     with pytest.raises(UsageError, match=r"--launcher ray: AzureML has started a Ray cluster .*leave --launcher out"):
         survey(Question(job, Settings(launcher="ray"), environ, ""))

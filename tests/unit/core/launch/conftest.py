@@ -16,7 +16,7 @@ from musterpoint.core.job.model import Distribution, EntryPoint, Job, StartedRan
 from musterpoint.core.launch.host_plan import build_plan
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launch_plan import LaunchPlan
-from musterpoint.core.launch.launchers import find
+from musterpoint.core.launch.launchers import find_launcher
 from musterpoint.core.rollcall.roster import Roster, Seat
 
 Planner = Callable[..., LaunchPlan]
@@ -102,7 +102,9 @@ def plan() -> Planner:
         inputs = {"workspace": WORKSPACE, "devices": EIGHT_PROCESSORS, "environ": {}, **given}
         options = Settings(slots=slots_option, **more)
         return build_plan(
-            LaunchInputs(find(launcher), job, roster=roster, settings=options, known=known, ssh=openssh, **inputs)
+            LaunchInputs(
+                find_launcher(launcher), job, roster=roster, settings=options, known=known, ssh=openssh, **inputs
+            )
         )
 
     return make

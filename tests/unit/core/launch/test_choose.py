@@ -14,7 +14,7 @@ from musterpoint.core.launch.choose import choose
 from musterpoint.core.launch.fabric import miscounted
 from musterpoint.core.launch.inputs import capacity_of
 from musterpoint.core.launch.launcher import wanted_ports
-from musterpoint.core.launch.launchers import LAUNCHERS, every, find
+from musterpoint.core.launch.launchers import LAUNCHERS, every, find_launcher
 
 from .conftest import Planner
 
@@ -104,7 +104,7 @@ def test_another_toolkits_count(
 ) -> None:
     counted_job = job(per_host=per_host)._replace(counted=counted)
     assert choose(counted_job, Settings(**settings), devices, lambda module: True, True).slots == slots
-    warning = miscounted(counted_job, Settings(**settings), devices, find("script"))
+    warning = miscounted(counted_job, Settings(**settings), devices, find_launcher("script"))
     assert words in warning
     assert bool(words) == (f"it has {slots} slot" in warning)
 
@@ -261,10 +261,12 @@ def test_the_table_of_what_a_launcher_reads_is_that_of_its_plans(launcher: str, 
             ]  # fmt: skip
             words = [process.argv for process in planned.processes]
             room = capacity_of(job(hosts=2), options, gpus) if planned.ssh else 0  # what its list of hosts says
-            made.append(str((wanted_ports(find(launcher), frozenset(), options, job(hosts=2)), variables, words, room)))
+            made.append(
+                str((wanted_ports(find_launcher(launcher), frozenset(), options, job(hosts=2)), variables, words, room))
+            )
         reads = made[0] != made[1]
         # refused, asked of accelerate, or settled by the devices before there is a plan
         if field in ("numa_binding", "accelerate_config", "cpu_binding"):
-            assert reads <= (field in find(launcher).reads) or "is torchrun's" in made[1]
+            assert reads <= (field in find_launcher(launcher).reads) or "is torchrun's" in made[1]
         else:
-            assert reads == (field in find(launcher).reads), (field, launcher)
+            assert reads == (field in find_launcher(launcher).reads), (field, launcher)

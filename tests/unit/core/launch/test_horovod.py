@@ -14,7 +14,7 @@ from musterpoint.core.job.model import EntryPoint, Job
 from musterpoint.core.launch.horovod import AUTOTUNE_NOTE, IPV6_NOTE, notes, plan_gloo
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launch_plan import LaunchPlan, ProcessPlan
-from musterpoint.core.launch.launchers import find
+from musterpoint.core.launch.launchers import find_launcher
 from musterpoint.core.rollcall.roster import Roster, Seat
 
 from .conftest import Planner, Values
@@ -57,7 +57,7 @@ def test_without_an_offered_port_it_is_the_one_beside_the_master_port() -> None:
     job = Job("plain", "digits", ("a", "b"), "a", ("a", "b"), EntryPoint("train.py"))
     workspace = Workspace("python", "train.py", ("python", "train.py"), "/", "python")
     roster = Roster("digits", "", (Seat("a", "10.0.0.1", 1), Seat("b", "10.0.0.2", 1)), "10.0.0.1", 7777, "a")
-    inputs = LaunchInputs(find("ranks"), job, workspace, roster, Devices(), Settings(), {}, modules=HOROVOD)
+    inputs = LaunchInputs(find_launcher("ranks"), job, workspace, roster, Devices(), Settings(), {}, modules=HOROVOD)
     assert plan_gloo(inputs).services[0].words[-2:] == ["7778", "10.0.0.1"]
 
 

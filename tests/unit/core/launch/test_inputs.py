@@ -16,7 +16,7 @@ from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job.model import EntryPoint, Job
 from musterpoint.core.launch.inputs import STANDINS, STARTUP, TASKS, LaunchInputs
 from musterpoint.core.launch.launch_plan import Argument, LaunchPlan, ProcessPlan, stub_arguments, through_stub
-from musterpoint.core.launch.launchers import LAUNCHERS, every, find
+from musterpoint.core.launch.launchers import LAUNCHERS, every, find_launcher
 from musterpoint.core.rollcall.roster import Roster, Seat
 
 from ...running import result_of
@@ -31,7 +31,9 @@ def inputs(
     job = Job("plain", "j", names, names[-1], names, EntryPoint("t.py"))
     workspace = Workspace("python", "t.py", ("python", "t.py"), "/code", "python", paths)
     roster = Roster("j", "s", seats, "10.0.0.1", 7777, names[-1])
-    return LaunchInputs(find("ranks"), job, workspace, roster, Devices(), Settings(), environ)._replace(**changes)
+    return LaunchInputs(find_launcher("ranks"), job, workspace, roster, Devices(), Settings(), environ)._replace(
+        **changes
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_threads_are_the_containers_processors_over_the_slots(cpus: int, slots: 
 
 @pytest.mark.parametrize("launcher", [each.name for each in every() if each.once])
 def test_a_program_that_runs_once_on_a_host_has_all_its_processors(launcher: str) -> None:
-    names = [setting.name for setting in inputs(launcher=find(launcher)).environment()]
+    names = [setting.name for setting in inputs(launcher=find_launcher(launcher)).environment()]
     assert "OMP_NUM_THREADS" not in names
 
 
@@ -142,7 +144,7 @@ def test_gloos_interface_is_the_users_or_the_one_towards_the_leader(own: str, ne
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_every_plan_is_complete(plan: Planner, launcher: str) -> None:
     network = (EnvSetting("GLOO_SOCKET_IFNAME", "eth0", "a reason"),)
-    slots = {"a": 1, "b": 1 if find(launcher).once else 2}
+    slots = {"a": 1, "b": 1 if find_launcher(launcher).once else 2}
     made = plan(launcher, slots, "b", network=network, exports=(("SM_HOSTS", "[]"),))
     assert made.host == "b"
     assert made.launcher == launcher

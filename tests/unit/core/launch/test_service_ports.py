@@ -9,7 +9,7 @@ import pytest
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import EntryPoint, Job
 from musterpoint.core.launch.launcher import option_for_ports, wanted_ports
-from musterpoint.core.launch.launchers import find
+from musterpoint.core.launch.launchers import find_launcher
 from musterpoint.core.launch.tensorflow.tasks import default_port
 
 NONE: frozenset[str] = frozenset()
@@ -43,18 +43,22 @@ WANTED: list[tuple[str, dict[str, Any], Job, tuple[int, ...]]] = [
 
 @pytest.mark.parametrize(("launcher", "settings", "job", "ports"), WANTED)
 def test_wanted(launcher: str, settings: dict[str, Any], job: Job, ports: tuple[int, ...]) -> None:
-    assert wanted_ports(find(launcher), NONE, Settings(**settings), job) == ports
+    assert wanted_ports(find_launcher(launcher), NONE, Settings(**settings), job) == ports
 
 
 def test_azureml_has_another_first_port() -> None:
     there, here = job(2)._replace(platform="azureml"), job(2)._replace(platform="plain")
-    assert wanted_ports(find("tensorflow"), NONE, Settings(), there) == (2222,)
-    assert default_port(find("tensorflow"), there) == default_port(find("parameter-server"), here) == 2222
+    assert wanted_ports(find_launcher("tensorflow"), NONE, Settings(), there) == (2222,)
+    assert (
+        default_port(find_launcher("tensorflow"), there)
+        == default_port(find_launcher("parameter-server"), here)
+        == 2222
+    )
 
 
 def test_horovod_has_a_server_on_the_leader() -> None:
-    assert wanted_ports(find("ranks"), frozenset({"horovod"}), Settings(), job(2)) == (0,)
-    assert wanted_ports(find("ranks"), NONE, Settings(), job(2)) == ()
+    assert wanted_ports(find_launcher("ranks"), frozenset({"horovod"}), Settings(), job(2)) == (0,)
+    assert wanted_ports(find_launcher("ranks"), NONE, Settings(), job(2)) == ()
 
 
 @pytest.mark.parametrize(
@@ -68,4 +72,4 @@ def test_horovod_has_a_server_on_the_leader() -> None:
     ],
 )
 def test_where_only_the_wanted_ports_will_do(launcher: str, settings: dict[str, Any], words: str) -> None:
-    assert option_for_ports(find(launcher), Settings(**settings)) == words
+    assert option_for_ports(find_launcher(launcher), Settings(**settings)) == words

@@ -20,14 +20,14 @@ from musterpoint.core.launch.choose import choose
 from musterpoint.core.launch.inputs import SMDISTRIBUTED
 from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.launch.launcher import MPIRUN
-from musterpoint.core.launch.launchers import find
+from musterpoint.core.launch.launchers import find_launcher
 from musterpoint.core.launch.smdistributed import (
     DATAPARALLEL,
     MODELPARALLEL,
     SWITCH,
     VARIABLE,
-    check,
     check_layout,
+    check_modules,
     not_asked,
     notes,
     wanted,
@@ -60,21 +60,21 @@ def test_without_mpirun_it_is_torchrun(here: set[str], launcher: str, distributi
     assert (f"smdistributed {library} parallelism; there is no mpirun on PATH" in choice.reason) == (
         launcher == "torchrun"
     )
-    said = notes(job(distribution), {}, find(choice.launcher), choice.reason)
+    said = notes(job(distribution), {}, find_launcher(choice.launcher), choice.reason)
     assert said[-1] == f"smdistributed.{library}parallel is {NOTE}"
     assert len(said) == (2 if launcher == "torchrun" else 1)
 
 
 def test_what_is_said_of_it() -> None:
     both = "smdistributed.dataparallel and smdistributed.modelparallel are"
-    assert notes(job(), {}, find("mpi"), "") == (f"{DATAPARALLEL} is {NOTE}",)
-    assert notes(job(), {"SMDISTRIBUTED_SHIM": "1"}, find("mpi"), "") == (f"{DATAPARALLEL} is {NOTE_FORCED}",)
-    assert notes(job(Distribution("none")), {"SMDISTRIBUTED_SHIM": "1"}, find("script"), "") == (
+    assert notes(job(), {}, find_launcher("mpi"), "") == (f"{DATAPARALLEL} is {NOTE}",)
+    assert notes(job(), {"SMDISTRIBUTED_SHIM": "1"}, find_launcher("mpi"), "") == (f"{DATAPARALLEL} is {NOTE_FORCED}",)
+    assert notes(job(Distribution("none")), {"SMDISTRIBUTED_SHIM": "1"}, find_launcher("script"), "") == (
         f"{both} {NOTE_FORCED}",
     )
-    assert notes(job(SMP._replace(dataparallel=True)), {}, find("mpi"), "") == (f"{both} {NOTE}",)
-    assert notes(job(), {"SMDISTRIBUTED_SHIM": "0"}, find("mpi"), "") == ()
-    assert notes(job(Distribution("torch_distributed")), {}, find("torchrun"), "") == ()
+    assert notes(job(SMP._replace(dataparallel=True)), {}, find_launcher("mpi"), "") == (f"{both} {NOTE}",)
+    assert notes(job(), {"SMDISTRIBUTED_SHIM": "0"}, find_launcher("mpi"), "") == ()
+    assert notes(job(Distribution("torch_distributed")), {}, find_launcher("torchrun"), "") == ()
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ OFF = {"SMDISTRIBUTED_SHIM": "0"}
 )
 def test_what_is_checked_first(distribution: Distribution, here: set[str], environ: dict[str, str], words: str) -> None:
     with pytest.raises(UsageError, match=re.escape(words)) if words else nullcontext():
-        check(job(distribution), environ, here.__contains__)
+        check_modules(job(distribution), environ, here.__contains__)
 
 
 def test_it_stands_first_on_the_programs_path(plan: Planner) -> None:
@@ -166,7 +166,7 @@ def check_layout_of(plan: Planner, parameters: Any, *slots: int, launcher: str =
     hosts = {f"algo-{number}": count for number, count in enumerate(slots, 1)}
     distribution = Distribution("smdistributed_modelparallel", parameters=parameters, **more)
     made = plan(launcher, hosts, distribution=distribution)
-    check_layout(job(distribution), {}, find(made.launcher), made)
+    check_layout(job(distribution), {}, find_launcher(made.launcher), made)
 
 
 @pytest.mark.parametrize(
@@ -241,9 +241,9 @@ def test_parameters_that_the_library_would_refuse(
 
 def test_parameters_that_nobody_knows_are_noted(plan: Planner) -> None:
     asked = job(Distribution("smdistributed_modelparallel", parameters={"partitions": 1, "strange": 1, "odd": None}))
-    said = notes(asked, {}, find("torchrun"), "why")
+    said = notes(asked, {}, find_launcher("torchrun"), "why")
     assert said[1] == "strange, odd: no parameters of smdistributed.modelparallel, so without effect"
-    assert "without effect" not in str(notes(asked, {SWITCH: "0"}, find("torchrun"), ""))
+    assert "without effect" not in str(notes(asked, {SWITCH: "0"}, find_launcher("torchrun"), ""))
 
 
 def test_a_program_that_starts_its_ranks_itself_may_have_any_number(plan: Planner) -> None:
@@ -259,14 +259,14 @@ def test_as_many_ranks_as_the_job_says(plan: Planner) -> None:
 def test_parameters_in_the_environment_are_checked(plan: Planner) -> None:
     made = plan("torchrun", {"algo-1": 3})
     check_layout(
-        job(Distribution()), {VARIABLE: "partitions=2,microbatches=4"}, find(made.launcher), made
+        job(Distribution()), {VARIABLE: "partitions=2,microbatches=4"}, find_launcher(made.launcher), made
     )  # left to the library
     for text, words in (
         ('{"partitions": 2}', "has partitions 2, so"), ('{"partitions"', "expected a JSON object"),
         ("[" * 100_000, "expected a JSON object"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=f"{VARIABLE}.*{words}"):
-            check_layout(job(Distribution()), {VARIABLE: text}, find(made.launcher), made)
+            check_layout(job(Distribution()), {VARIABLE: text}, find_launcher(made.launcher), made)
 
 
 @pytest.mark.torch

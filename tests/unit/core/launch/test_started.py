@@ -16,7 +16,7 @@ from musterpoint.core.launch.choose import choose
 from musterpoint.core.launch.fabric import miscounted
 from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.launch.launcher import Wanted
-from musterpoint.core.launch.launchers import LAUNCHERS, find
+from musterpoint.core.launch.launchers import LAUNCHERS, find_launcher
 
 from .conftest import Planner, Values
 
@@ -60,9 +60,9 @@ def test_no_rank_starts_ranks(given: dict[str, Any]) -> None:
 
 
 def test_gpus_without_a_rank_are_warned_about() -> None:
-    said = miscounted(job(TWO_EACH), Settings(), Devices(gpus=8), find("ranks"))
+    said = miscounted(job(TWO_EACH), Settings(), Devices(gpus=8), find_launcher("ranks"))
     assert said.startswith("warning: this host has 8 GPUs, and the job asks for 2 processes on it: --slots 8")
-    assert miscounted(job(TWO_EACH), Settings(), Devices(gpus=2), find("ranks")) == ""
+    assert miscounted(job(TWO_EACH), Settings(), Devices(gpus=2), find_launcher("ranks")) == ""
 
 
 def test_what_a_rank_gets(plan: Planner, values: Values) -> None:
@@ -148,7 +148,7 @@ def test_no_rank_takes_a_task_of_sruns_for_itself(plan: Planner, launcher: str, 
     tasks = {name: text for name, text in environ.items() if name in SLURM}
     if launcher in ("ranks", "accelerate"):
         assert all(row["SLURM_NTASKS"] == "5" for row in seen(made, environ))
-    elif find(launcher).once and environ is STEP:  # one task, one program
+    elif find_launcher(launcher).once and environ is STEP:  # one task, one program
         assert all(row == tasks for row in seen(made, environ))
     else:
         assert all(row == {} for row in seen(made, environ))

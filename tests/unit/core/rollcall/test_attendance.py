@@ -12,7 +12,15 @@ from musterpoint.core.channel.link import Context
 from musterpoint.core.channel.names import Answer, Names
 from musterpoint.core.channel.timeouts import Timeouts
 from musterpoint.core.rollcall.admission import Call, Seats
-from musterpoint.core.rollcall.attendance import UNANSWERED, Attendance, ProgressPrinter, Row, oddities, sentence, table
+from musterpoint.core.rollcall.attendance import (
+    UNANSWERED,
+    Attendance,
+    HostRow,
+    ProgressPrinter,
+    oddities,
+    sentence,
+    table,
+)
 from musterpoint.core.rollcall.hello import Hello, Refusal
 from musterpoint.core.rollcall.roster import Offer
 
@@ -37,15 +45,15 @@ def attendance(seats: Seats) -> Iterator[Attendance]:
 
 
 def test_a_row_for_each_stage(attendance: Attendance, seats: Seats) -> None:
-    assert attendance.rows([])[0] == Row("algo-2", "connect", "has not called yet", "10.0.0.2")
-    assert attendance.rows(["10.0.0.2"])[0] == Row(
+    assert attendance.rows([])[0] == HostRow("algo-2", "connect", "has not called yet", "10.0.0.2")
+    assert attendance.rows(["10.0.0.2"])[0] == HostRow(
         "algo-2", "hello", "connected, but has not said who it is", "10.0.0.2"
     )
     odd = "algo-2 calls from 10.9.9.9, but its name resolves to 10.0.0.2 on this host"
     seats.claim(call(HELLO, "10.9.9.9"))
-    assert attendance.rows([])[0] == Row("algo-2", "hello", odd, "10.9.9.9")
+    assert attendance.rows([])[0] == HostRow("algo-2", "hello", odd, "10.9.9.9")
     attendance.refused["algo-2"] = (Refusal("it is of job 'x'", "belongs to another job"), "10.0.0.2")
-    assert attendance.rows([])[0] == Row("algo-2", "hello", "refused: it is of job 'x'", "10.0.0.2")
+    assert attendance.rows([])[0] == HostRow("algo-2", "hello", "refused: it is of job 'x'", "10.0.0.2")
     seats.claim(call(HELLO, "10.0.0.2"))
     assert [row.host for row in attendance.rows([])] == ["algo-3"]
     assert attendance.sentence([]) == "2 of 3 hosts here; waiting for algo-3 (has not called yet)"
@@ -77,7 +85,7 @@ def test_the_leaders_address_is_what_most_of_those_with_a_seat_dialled() -> None
 def test_what_somebody_says_who_may_be_another_is_not_repeated(attendance: Attendance) -> None:
     attendance.refused["algo-2"] = (Refusal("algo-2 belongs to job 'evil'", "belongs to another job"), "10.9.9.9")
     detail = "refused: somebody there calls itself algo-2 and belongs to another job"
-    assert attendance.rows([])[0] == Row("algo-2", "hello", detail, "10.9.9.9")
+    assert attendance.rows([])[0] == HostRow("algo-2", "hello", detail, "10.9.9.9")
 
 
 def test_strangers_have_one_line(attendance: Attendance) -> None:
@@ -135,7 +143,7 @@ QUIET = "has not called yet"
 
 
 def test_hosts_with_one_trouble_share_it() -> None:
-    rows = [Row("algo-7", "name", GONE), Row("algo-8", "connect", QUIET), Row("algo-9", "connect", QUIET)]
+    rows = [HostRow("algo-7", "name", GONE), HostRow("algo-8", "connect", QUIET), HostRow("algo-9", "connect", QUIET)]
     assert sentence(1000, rows) == (
         "997 of 1000 hosts here; waiting for algo-7 (the name does not resolve (no such name)), "
         "algo-8, algo-9 (has not called yet)"
@@ -144,7 +152,9 @@ def test_hosts_with_one_trouble_share_it() -> None:
 
 
 def test_a_line_stays_a_line() -> None:
-    rows = [Row(f"algo-{n}", "connect", QUIET) for n in range(500)] + [Row(f"b-{n}", "hello", str(n)) for n in range(9)]
+    rows = [HostRow(f"algo-{n}", "connect", QUIET) for n in range(500)] + [
+        HostRow(f"b-{n}", "hello", str(n)) for n in range(9)
+    ]
     line = sentence(1000, rows)
     assert "algo-0, algo-1, algo-2 and 497 more (has not called yet)" in line
     assert line.endswith("and 7 more")
@@ -152,7 +162,7 @@ def test_a_line_stays_a_line() -> None:
 
 
 def test_the_table() -> None:
-    rows = [Row("algo-3", "name", GONE), Row("algo-10", "connect", QUIET, "10.0.0.10")]
+    rows = [HostRow("algo-3", "name", GONE), HostRow("algo-10", "connect", QUIET, "10.0.0.10")]
     assert table("too late", 4, rows, ["warning: odd"]).splitlines() == [
         "too late",
         "host     stage    detail",
@@ -164,7 +174,7 @@ def test_the_table() -> None:
 
 
 def test_a_long_table_is_cut_and_counted() -> None:
-    rows = [Row(f"algo-{n}", "connect" if n % 2 else "name", QUIET) for n in range(100)]
+    rows = [HostRow(f"algo-{n}", "connect" if n % 2 else "name", QUIET) for n in range(100)]
     lines = table("too late", 100, rows, []).splitlines()
     assert lines[-2:] == ["… and 60 more: 30 at name, 30 at connect", "0 of 100 hosts are here"]
 

@@ -23,7 +23,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.job.platforms.azureml import read
 from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.private_folder import FOLDERS, peer_of
-from musterpoint.core.started_per_rank.election import Place, elect, leave
+from musterpoint.core.started_per_rank.election import MeetingFiles, elect, leave
 from musterpoint.core.started_per_rank.meeting import name_of
 
 from ....ports import free_port
@@ -284,4 +284,6 @@ def test_another_jobs_socket_has_another_name() -> None:
     assert named() == named(RANK="1", LOCAL_RANK="1")
     assert len({named(), named(AZUREML_RUN_ID="b"), named(HOSTNAME="c"), named(AZUREML_RUN_ID="x" * 300 + "b")}) == 4
     assert len(Path(FOLDERS[-1], f"musterpoint-{os.geteuid()}", named(AZUREML_RUN_ID="/" * 300)).parts) == 5
-    assert len(os.fsencode(Place("/dev/shm/musterpoint-4294967294", named(AZUREML_RUN_ID="é" * 300)).socket)) < 108
+    assert (
+        len(os.fsencode(MeetingFiles("/dev/shm/musterpoint-4294967294", named(AZUREML_RUN_ID="é" * 300)).socket)) < 108
+    )

@@ -20,7 +20,7 @@ from musterpoint.core.processes.received_signals import Signals
 from musterpoint.core.rollcall.roster import Roster, Seat
 from musterpoint.core.supervise.events import ServiceOrLauncherEnded, ServiceOrLauncherStarted
 from musterpoint.core.supervise.host_processes import HostProcesses
-from musterpoint.core.supervise.mpi_daemons import MpiDaemons, find
+from musterpoint.core.supervise.mpi_daemons import MpiDaemons, find_daemon
 
 from ...fixtures import closing_fixture
 from ...turning import turn_until
@@ -291,7 +291,7 @@ def test_the_daemon_beside_mpirun_comes_before_others_on_path(tmp_path: Path) ->
     executable(tmp_path / "other/orted")
     own = executable(tmp_path / "own/orted")
     executable(tmp_path / "own/mpirun")
-    assert find("orted", f"{tmp_path}/other:{tmp_path}/own") == str(own)
+    assert find_daemon("orted", f"{tmp_path}/other:{tmp_path}/own") == str(own)
 
 
 def test_mpirun_may_be_a_link(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_mpirun_may_be_a_link(tmp_path: Path) -> None:
     executable(tmp_path / "opt/mpi/bin/mpirun")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/mpirun").symlink_to(tmp_path / "opt/mpi/bin/mpirun")
-    assert find("orted", f"{tmp_path}/bin") == str(own)
+    assert find_daemon("orted", f"{tmp_path}/bin") == str(own)
 
 
 def test_what_is_no_program_is_passed_over(tmp_path: Path) -> None:
@@ -307,6 +307,6 @@ def test_what_is_no_program_is_passed_over(tmp_path: Path) -> None:
     executable(tmp_path / "two/orted").chmod(0o644)
     own = executable(tmp_path / "three/orted")
     path = f"{tmp_path}/one:{tmp_path}/two:{tmp_path}/three"
-    assert find("orted", path) == str(own)
+    assert find_daemon("orted", path) == str(own)
     with pytest.raises(FileNotFoundError, match="prted is not on this host's PATH"):
-        find("prted", path)
+        find_daemon("prted", path)

@@ -17,5 +17,5 @@ def test_no_finding_quotes_a_password(monkeypatch: pytest.MonkeyPatch, tmp_path:
     quoted = "http_proxy is http://user:hunter2@proxy:3128, and postgres://me:correct-horse@db"
     monkeypatch.setattr(run, "host_findings", lambda facts: [finding("looked-at", "ok", "a", quoted, quoted)])
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "SAGEMAKER_BASE_DIR": str(tmp_path)}
-    (found,) = run.check(Request(environ, {}, "check")).findings
+    (found,) = run.check_hosts(Request(environ, {}, "check")).findings
     assert found.found == "http_proxy is http://user:***@proxy:3128, and postgres://me:***@db" == found.expected

@@ -11,7 +11,7 @@ from typing import Mapping
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import count, node_name
 from musterpoint.core.job.model import Job, Sources
-from musterpoint.core.job.platform import Platform, Row, Sample
+from musterpoint.core.job.platform import DocsRow, Platform, Sample
 from musterpoint.core.job.rosters import counted_job, needed, place_of, read_from
 
 NAME, TITLE = "awsbatch", "AWS Batch"
@@ -51,7 +51,7 @@ PLATFORM = Platform(
         variables={JOB: "{job}#{rank}", NODES: "{hosts}", INDEX: "{rank}", MAIN: "0"},
         of_workers={ADDRESS: "{addresses[0]}"},  # the main node isn't told its own
     ),
-    row=Row(
+    row=DocsRow(
         "#aws-batch",
         "`AWS_BATCH_JOB_NUM_NODES`, `…_NODE_INDEX`, `…_MAIN_NODE_PRIVATE_IPV4_ADDRESS`",
         "`muster launch …` as the command of every node range",

@@ -14,7 +14,7 @@ from typing import Mapping
 
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import Job, Sources
-from musterpoint.core.job.platform import Platform, Row, Sample
+from musterpoint.core.job.platform import DocsRow, Platform, Sample
 from musterpoint.core.job.rosters import counted_job, needed, once_each, read_from
 
 NAME, TITLE = "azurebatch", "Azure Batch"
@@ -60,7 +60,7 @@ PLATFORM = Platform(
         of_leader={"AZ_BATCH_IS_CURRENT_NODE_MASTER": "true"},
         of_workers={"AZ_BATCH_IS_CURRENT_NODE_MASTER": "false"},
     ),
-    row=Row(
+    row=DocsRow(
         "#azure-batch",
         "`AZ_BATCH_NODE_LIST` (or `AZ_BATCH_HOST_LIST`), `AZ_BATCH_MASTER_NODE`",
         "`muster launch …` as a multi-instance task's coordination command",

@@ -18,7 +18,7 @@ from musterpoint.core.job import azureml_hosts
 from musterpoint.core.job.azureml_hosts import LOCAL_RANK, LOCAL_SIZE, RANK, SIZE, Count, Form, ray_cluster, whole
 from musterpoint.core.job.fields import first_set
 from musterpoint.core.job.model import Distribution, EntryPoint, Job, Note, Paths, StartedRank
-from musterpoint.core.job.platform import Platform, Row
+from musterpoint.core.job.platform import DocsRow, Platform
 
 NAME = "azureml"
 SIGNS = (
@@ -68,7 +68,7 @@ def read(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job
     form = form_of(environ)
     count = azureml_hosts.node_count(environ, form, settings.nnodes)
     started = _started(environ, form, count)
-    cluster = azureml_hosts.read(environ, form, count, started.rank, settings.rollcall_leader)
+    cluster = azureml_hosts.read_hosts(environ, form, count, started.rank, settings.rollcall_leader)
     paths, output_notes = _outputs_of(environ, os.getcwd(), cluster.rank or 0)
     port = whole(environ, "MASTER_PORT", 1) if environ.get("MASTER_PORT") else AZUREML_PORT
     if port > 65535:
@@ -272,7 +272,7 @@ PLATFORM = Platform(
     unexpanded=True,
     tensorflow_port=PARAMETER_SERVER_PORT,
     tensorflow_keys={"environment": "cloud"},
-    row=Row(
+    row=DocsRow(
         "azureml.md",
         "`AZUREML_*`, `AZ_BATCH_*`; `OMPI_*`, `RANK`, `MASTER_ADDR` or `TF_CONFIG` by the distribution",
         "`muster launch …` in `command:`",

@@ -12,7 +12,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import count, host_list, load, mapping, small_text, wrong
 from musterpoint.core.job.model import Counted, Job, Note
-from musterpoint.core.job.platform import Platform, Row
+from musterpoint.core.job.platform import DocsRow, Platform
 from musterpoint.core.job.rosters import listed_job
 
 NAME, TITLE = "determined", "Determined"
@@ -59,7 +59,7 @@ PLATFORM = Platform(
     read=read,
     variables=("DET_",),
     found=lambda environ, _base: bool(small_text(FILE)),
-    row=Row(
+    row=DocsRow(
         "#determined",
         f"`{FILE}`",
         "`muster launch …` as the experiment's `entrypoint:`",

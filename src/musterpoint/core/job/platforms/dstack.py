@@ -11,7 +11,7 @@ from typing import Mapping
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import count, wrong
 from musterpoint.core.job.model import Job, Sources
-from musterpoint.core.job.platform import Platform, Row, Sample
+from musterpoint.core.job.platform import DocsRow, Platform, Sample
 from musterpoint.core.job.rosters import counted_job, gpus_in, listed_job, needed, place_of, read_from
 
 NAME, TITLE = "dstack", "dstack"
@@ -57,7 +57,7 @@ PLATFORM = Platform(
     sample=Sample(
         variables={NODES: "{hosts}", RANK: "{rank}", IPS: "{addresses:\n}", MASTER: "{addresses[0]}", RUN: "{job}"}
     ),
-    row=Row(
+    row=DocsRow(
         "#skypilot-and-dstack",
         "`DSTACK_NODES_IPS` (or `DSTACK_MASTER_NODE_IP`), `DSTACK_NODE_RANK`, `DSTACK_GPUS_PER_NODE`",
         "`muster launch …` in `commands:` of a task with `nodes:`",

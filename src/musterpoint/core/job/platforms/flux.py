@@ -13,7 +13,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import count
 from musterpoint.core.job.model import Job, Sources
 from musterpoint.core.job.other_platforms import shown_variables
-from musterpoint.core.job.platform import Platform, Row, Sample
+from musterpoint.core.job.platform import DocsRow, Platform, Sample
 from musterpoint.core.job.rosters import counted_job, needed, numbered, place_of, read_from
 
 NAME, TITLE = "flux", "Flux"
@@ -68,7 +68,7 @@ PLATFORM = Platform(
             "MUSTER_ROLLCALL_LEADER": "{leader}",  # as `flux hostlist` says it
         }
     ),
-    row=Row(
+    row=DocsRow(
         "#flux",
         "`FLUX_JOB_NNODES`, `FLUX_TASK_RANK`; the first host from `--rollcall-leader` or `MASTER_ADDR`",
         "`flux run -N N --tasks-per-node=1 muster launch …`",

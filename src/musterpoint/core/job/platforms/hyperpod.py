@@ -17,7 +17,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.opt_ml import BASE
 from musterpoint.core.job.other_platforms import refuse_started_ranks
-from musterpoint.core.job.platform import Platform, Row, Sample
+from musterpoint.core.job.platform import DocsRow, Platform, Sample
 from musterpoint.core.job.pods import pod_name, pod_paths
 from musterpoint.core.job.unnamed import from_variables
 
@@ -70,7 +70,7 @@ PLATFORM = Platform(
             "PET_MASTER_PORT": "23456",
         },
     ),
-    row=Row(
+    row=DocsRow(
         "#hyperpod",
         "`PET_*` of the training operator's pods; on Slurm as there",
         "`muster launch …`",

@@ -16,7 +16,7 @@ from musterpoint.core.job.fields import count, first_set, shown, wrong
 from musterpoint.core.job.model import Job, Note
 from musterpoint.core.job.opt_ml import BASE
 from musterpoint.core.job.other_platforms import refuse_started_ranks, shown_variables
-from musterpoint.core.job.platform import Numbers, Platform, RankPlace, Row, StartedBy
+from musterpoint.core.job.platform import DocsRow, Numbers, Platform, RankPlace, StartedBy
 from musterpoint.core.job.pods import INDEX, pod_job, pod_name
 
 NAME = "kubeflow"
@@ -257,7 +257,7 @@ PLATFORM = Platform(
     found=found,
     folder=BASE,
     numbers=Numbers(_stale, _of_rank),
-    row=Row(
+    row=DocsRow(
         "kubernetes.md#kubeflow",
         "`PET_*`, `JAX_*` or `DMLC_*` of a TrainJob; `MASTER_ADDR`, `WORLD_SIZE`, `RANK` of a PyTorchJob",
         "`muster launch …` as the trainer's command",

@@ -16,7 +16,7 @@ from musterpoint.core.job.fields import count, shown, wrong
 from musterpoint.core.job.model import Job, Note, Sources, UnnamedHosts
 from musterpoint.core.job.opt_ml import BASE
 from musterpoint.core.job.other_platforms import refuse_started_ranks, shown_variables
-from musterpoint.core.job.platform import Platform, Row, Sample
+from musterpoint.core.job.platform import DocsRow, Platform, Sample
 from musterpoint.core.job.pods import INDEX, domain_of, pod_job, pod_name, pod_paths
 from musterpoint.core.job.unnamed import endpoint_in, from_variables, unnamed_job
 
@@ -145,7 +145,7 @@ PLATFORM = Platform(
             "MUSTER_NNODES": "{hosts}",
         },
     ),
-    row=Row(
+    row=DocsRow(
         "kubernetes.md",
         "`JOB_COMPLETION_INDEX`, the pod's name; `MUSTER_NNODES` in the manifest",
         "`muster launch …` as the container's command",

@@ -14,7 +14,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import count, wrong
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.other_platforms import shown_variables
-from musterpoint.core.job.platform import Platform, Row, Sample
+from musterpoint.core.job.platform import DocsRow, Platform, Sample
 from musterpoint.core.job.rosters import (
     listed_job,
     needed,
@@ -102,7 +102,7 @@ PLATFORM = Platform(
             "JSM_NAMESPACE_LOCAL_RANK": "0",
         }
     ),
-    row=Row(
+    row=DocsRow(
         "#pbs-torque-and-lsf",
         "the hosts in `LSB_MCPU_HOSTS` (or `LSB_HOSTS`), `JSM_NAMESPACE_*`",
         '`blaunch -z "HOSTS" muster launch …`, `jsrun -r 1 -a 1 -c ALL_CPUS -g ALL_GPUS muster launch …`',

@@ -12,7 +12,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import count
 from musterpoint.core.job.model import Job, Sources
 from musterpoint.core.job.opt_ml import BASE
-from musterpoint.core.job.platform import Platform, Row, Sample
+from musterpoint.core.job.platform import DocsRow, Platform, Sample
 from musterpoint.core.job.pods import pod_name, pod_paths
 from musterpoint.core.job.rosters import counted_job, needed, place_of, read_from
 
@@ -66,7 +66,7 @@ PLATFORM = Platform(
         },
         leader_name="train-0.train",
     ),
-    row=Row(
+    row=DocsRow(
         "#leaderworkerset",
         "`LWS_LEADER_ADDRESS`, `LWS_GROUP_SIZE`, `LWS_WORKER_INDEX`",
         "`muster launch …` as the command of leader and workers",

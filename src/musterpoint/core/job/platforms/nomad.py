@@ -12,7 +12,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import shown
 from musterpoint.core.job.model import Job, Sources
-from musterpoint.core.job.platform import Platform, Row, Sample
+from musterpoint.core.job.platform import DocsRow, Platform, Sample
 from musterpoint.core.job.rosters import counted_job, place_of, read_from
 
 NAME, TITLE = "nomad", "Nomad"
@@ -57,7 +57,7 @@ PLATFORM = Platform(
             "MUSTER_ROLLCALL_LEADER": "{leader}",
         }
     ),
-    row=Row(
+    row=DocsRow(
         "#nomad",
         "`NOMAD_ALLOC_INDEX`; `MUSTER_NNODES` and `MUSTER_ROLLCALL_LEADER` in the task's `env`",
         "`muster launch …` as the task's command",

@@ -14,7 +14,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import node_name, small_text
 from musterpoint.core.job.model import Job, Note
 from musterpoint.core.job.other_platforms import shown_variables
-from musterpoint.core.job.platform import Platform, Row
+from musterpoint.core.job.platform import DocsRow, Platform
 from musterpoint.core.job.rosters import listed_job, once_each, place_by_name, port_of, read_from
 
 NAME, TITLE = "pbs", "PBS"
@@ -64,7 +64,7 @@ PLATFORM = Platform(
     variables=("PBS_", "PMI_", "PALS_"),
     found=_found,
     once_per_host="pbsdsh or mpiexec, once per host",
-    row=Row(
+    row=DocsRow(
         "#pbs-torque-and-lsf",
         "the hosts in `PBS_NODEFILE`",
         "`mpiexec --ppn 1 muster launch …`, `pbsdsh -u muster launch …`",

@@ -8,7 +8,7 @@ from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import node_name
 from musterpoint.core.job.model import EntryPoint, Job
 from musterpoint.core.job.other_platforms import left_alone, refuse_several, refuse_started_ranks
-from musterpoint.core.job.platform import Platform, Row
+from musterpoint.core.job.platform import DocsRow, Platform
 from musterpoint.core.job.unnamed import from_variables
 
 NAME = "plain"
@@ -53,7 +53,7 @@ PLATFORM = Platform(
     variables=("PET_",),
     presumed=lambda environ, base: True,
     describes=False,
-    row=Row(
+    row=DocsRow(
         "#platforms-without-a-reader",
         "`--nnodes`, `--node-rank`, `--rollcall-leader`, or names in `SM_HOSTS`",
         "`muster launch …`, once per host",

@@ -10,7 +10,7 @@ from musterpoint.base.settings import MODULE, PROGRAM_ARGS, Settings
 from musterpoint.core.job.fields import text, wrong
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.opt_ml import paths_of
-from musterpoint.core.job.platform import EXPECTED, Platform, Row
+from musterpoint.core.job.platform import EXPECTED, DocsRow, Platform
 from musterpoint.core.job.sagemaker_files import NAME, has_tree, ignored_program, read_tree
 from musterpoint.core.job.toolkit_env import has_variables, read_variables
 
@@ -76,7 +76,7 @@ PLATFORM = Platform(
     exports_reason=EXPECTED[0],
     installs=True,
     missing_channel=_missing_channel,
-    row=Row(
+    row=DocsRow(
         "#sagemaker",
         "files in `/opt/ml/input/config`",
         "`train`, or `muster launch …` in an entry point",

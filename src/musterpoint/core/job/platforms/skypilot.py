@@ -11,7 +11,7 @@ from typing import Mapping
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import count, wrong
 from musterpoint.core.job.model import Job
-from musterpoint.core.job.platform import Platform, Row, Sample
+from musterpoint.core.job.platform import DocsRow, Platform, Sample
 from musterpoint.core.job.rosters import gpus_in, listed_job, needed, place_of, read_from
 
 NAME, TITLE = "skypilot", "SkyPilot"
@@ -48,7 +48,7 @@ PLATFORM = Platform(
     variables=("SKYPILOT_",),
     found=lambda environ, _base: any(environ.get(name) for name in (NODES, IPS, RANK)),
     sample=Sample(variables={NODES: "{hosts}", RANK: "{rank}", IPS: "{addresses:\n}", TASK: "{job}"}),
-    row=Row(
+    row=DocsRow(
         "#skypilot-and-dstack",
         "`SKYPILOT_NODE_IPS`, `SKYPILOT_NODE_RANK`, `SKYPILOT_NUM_GPUS_PER_NODE`",
         "`muster launch …` in `run:`",

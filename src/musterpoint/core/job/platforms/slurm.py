@@ -14,7 +14,7 @@ from musterpoint.core.job.fields import first_set, shown, small_text, wrong
 from musterpoint.core.job.model import Counted, Distribution, EntryPoint, Job, Note, Paths
 from musterpoint.core.job.opt_ml import base_of, paths_of
 from musterpoint.core.job.other_platforms import refuse_started_ranks, shown_variables
-from musterpoint.core.job.platform import Numbers, Platform, RankPlace, Row, StartedBy
+from musterpoint.core.job.platform import DocsRow, Numbers, Platform, RankPlace, StartedBy
 from musterpoint.core.job.rosters import port_of
 from musterpoint.core.job.slurm_step import (
     NODES_OF_JOB,
@@ -215,7 +215,7 @@ PLATFORM = Platform(
     found=_found,
     numbers=Numbers(_stale, _of_rank),
     once_per_host="srun --ntasks-per-node=1",
-    row=Row(
+    row=DocsRow(
         "slurm.md",
         "`SLURM_STEP_*`, `SLURMD_NODENAME`, `SLURM_GPUS_ON_NODE`; `KillWait` in `slurm.conf`",
         "`srun --ntasks-per-node=1 muster launch …`",

@@ -13,7 +13,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import count, mapping, parse, text, wrong
 from musterpoint.core.job.model import Distribution, DistributionKind, Job, Note
-from musterpoint.core.job.platform import Numbers, Platform, RankPlace, Row, StartedBy
+from musterpoint.core.job.platform import DocsRow, Numbers, Platform, RankPlace, StartedBy
 from musterpoint.core.job.pods import pod_paths
 from musterpoint.core.job.rosters import listed_job, needed
 
@@ -96,7 +96,7 @@ PLATFORM = Platform(
     found=_found,
     environ_at=_environ_at,
     numbers=Numbers(_stale, _of_rank),
-    row=Row(
+    row=DocsRow(
         "#tf_config",
         "`TF_CONFIG`: chief, workers, parameter servers",
         "`muster launch …` as the command of every task",

@@ -15,7 +15,7 @@ from musterpoint.core.job.fields import count, host, mapping, parse, shown, text
 from musterpoint.core.job.model import EntryPoint, Job, Note
 from musterpoint.core.job.opt_ml import BASE
 from musterpoint.core.job.other_platforms import refuse_started_ranks
-from musterpoint.core.job.platform import Platform, Row
+from musterpoint.core.job.platform import DocsRow, Platform
 
 NAME = "vertex"
 SPEC = "CLUSTER_SPEC"
@@ -98,7 +98,7 @@ PLATFORM = Platform(
     variables=(SPEC, "CLOUD_ML_", "AIP_"),
     found=_found,
     folder=BASE,
-    row=Row(
+    row=DocsRow(
         "#vertex-ai",
         "`CLUSTER_SPEC`",
         "`muster launch …` in worker pools 0 and 1",

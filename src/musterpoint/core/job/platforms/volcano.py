@@ -15,7 +15,7 @@ from musterpoint.core.job.fields import count
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.opt_ml import BASE
 from musterpoint.core.job.other_platforms import shown_variables
-from musterpoint.core.job.platform import Platform, Row, Sample
+from musterpoint.core.job.platform import DocsRow, Platform, Sample
 from musterpoint.core.job.pods import pod_name, pod_paths
 from musterpoint.core.job.rosters import listed_job, needed, once_each, read_from
 
@@ -76,7 +76,7 @@ PLATFORM = Platform(
             "VK_TASK_INDEX": "{rank}",
         },
     ),
-    row=Row(
+    row=DocsRow(
         "#volcano",
         "`VC_*_HOSTS` and `VC_TASK_INDEX` of the plugins `svc` and `env`",
         "`muster launch …` as the command of every task",

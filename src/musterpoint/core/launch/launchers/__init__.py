@@ -147,7 +147,7 @@ FOR_STARTED = "ranks"
 """That of ranks which the platform has started."""
 
 
-def find(name: str) -> Launcher:
+def find_launcher(name: str) -> Launcher:
     """The launcher ``name``.
 
     Raises:
@@ -161,12 +161,12 @@ def find(name: str) -> Launcher:
 
 def every() -> Iterator[Launcher]:
     """All launchers of ours, in the order of the table."""
-    return map(find, LAUNCHERS)
+    return map(find_launcher, LAUNCHERS)
 
 
 def asked_by(kind: str) -> list[tuple[str, Asked]]:
     """The launchers for a kind of distribution, each with why, the first choice first."""
-    found = [(name, find(name).asked_by[kind]) for name, row in LAUNCHERS.items() if kind in row.kinds]
+    found = [(name, find_launcher(name).asked_by[kind]) for name, row in LAUNCHERS.items() if kind in row.kinds]
     return sorted(found, key=lambda each: each[1].instead)
 
 

@@ -16,7 +16,7 @@ from musterpoint.core.job.model import Job
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.launch.launcher import Assumed, Launcher, Question, Wanted
-from musterpoint.core.launch.launchers import LAUNCHERS, find
+from musterpoint.core.launch.launchers import LAUNCHERS, find_launcher
 from musterpoint.core.launch.launchers.ranks import plan_ranks
 from musterpoint.core.launch.rendezvous import rendezvous
 
@@ -134,7 +134,7 @@ def typed_words(job: Job, settings: Settings) -> tuple[str, ...] | None:
             "accelerate.commands.accelerate_cli": "accelerate",
             "trl.cli": "trl",
         }.get(name, "")
-    if not words or (settings.launcher != "auto" and find(settings.launcher).independent):
+    if not words or (settings.launcher != "auto" and find_launcher(settings.launcher).independent):
         return None
     if name == "trl" and words[0] not in NO_TRAINING and not words[0].startswith("-"):
         raise UsageError(

@@ -17,7 +17,7 @@ from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launch_plan import Argument, LaunchPlan, ProcessPlan, program_arguments, stub_arguments
 from musterpoint.core.launch.launcher import MISLEADING, MPIRUN, PYTHONPATH, Asked, Assumed, Hidden, Launcher, Question
 from musterpoint.core.launch.launchers import LAUNCHERS
-from musterpoint.core.launch.mpi.command import Command, Place, merged, set_elsewhere
+from musterpoint.core.launch.mpi.command import Command, HostRanks, merged, set_elsewhere
 from musterpoint.core.launch.mpi.hydra import hydra
 from musterpoint.core.launch.mpi.mpirun_options import REASON, Options, read_options
 from musterpoint.core.launch.mpi.open_mpi import MANAGERS, open_mpi
@@ -109,7 +109,7 @@ _BINDING = ("HYDRA_BINDING", "MV2_ENABLE_AFFINITY", "MV2_CPU_MAPPING", "MV2_CPU_
 """Variables by which Hydra and MVAPICH2 are told where ranks run."""
 
 
-def _places(inputs: LaunchInputs) -> list[Place]:
+def _places(inputs: LaunchInputs) -> list[HostRanks]:
     """Ranks of each host: its slots, in host order, up to the number of processes where the job says one."""
     group = inputs.roster.group
     slots = sum(seat.slots for seat in group)
@@ -121,12 +121,12 @@ def _places(inputs: LaunchInputs) -> list[Place]:
         )
     places = []
     for seat in group:
-        places.append(Place(seat, min(seat.slots, left)))
+        places.append(HostRanks(seat, min(seat.slots, left)))
         left -= places[-1].ranks
     return [place for place in places if place.ranks]
 
 
-def _command(inputs: LaunchInputs, mpi: Mpi, places: list[Place]) -> Command:
+def _command(inputs: LaunchInputs, mpi: Mpi, places: list[HostRanks]) -> Command:
     if mpi.flavour == OPEN_MPI:
         manager = next((component for name, component in MANAGERS if inputs.environ.get(name)), "")
         return open_mpi(mpi, places, inputs.roster.seat.slots > inputs.devices.cpus, manager)

@@ -29,7 +29,7 @@ class Flag(NamedTuple):
         return tuple(Argument(word, self.reason if at == 0 else "") for at, word in enumerate(self.words))
 
 
-class Place(NamedTuple):
+class HostRanks(NamedTuple):
     """A host that runs ranks.
 
     seat: its entry in the roster.
@@ -59,7 +59,7 @@ class Command(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def world(places: Iterable[Place]) -> Flag:
+def world(places: Iterable[HostRanks]) -> Flag:
     """How many ranks mpirun starts."""
     return Flag("np", ("-np", str(sum(place.ranks for place in places))), "ranks in all: the slots of all hosts")
 

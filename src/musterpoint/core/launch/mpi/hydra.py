@@ -11,7 +11,7 @@ from typing import Sequence
 from musterpoint.base.errors import LauncherError
 from musterpoint.core.fabric.mpirun import INTEL_MPI, MVAPICH, Mpi
 from musterpoint.core.fabric.setting import EnvSetting
-from musterpoint.core.launch.mpi.command import Command, Flag, Place, agent, world
+from musterpoint.core.launch.mpi.command import Command, Flag, HostRanks, agent, world
 
 INTELS_WIDTH = 16
 """Up to this many hosts Intel MPI's mpirun starts all daemons itself; with more, daemons start each other."""
@@ -21,7 +21,7 @@ MPICHS_DAEMONS, INTELS_DAEMONS = ("hydra_pmi_proxy",), ("hydra_bstrap_proxy", "h
 _STAYS = EnvSetting("MUSTER_AGENT_STAYS", "1", "Hydra takes an agent that ends for a daemon that failed")
 
 
-def hydra(mpi: Mpi, places: Sequence[Place], interface: str, others: bool) -> Command:
+def hydra(mpi: Mpi, places: Sequence[HostRanks], interface: str, others: bool) -> Command:
     """Flags for the ranks of ``places``, the first of which is this host where it leads.
 
     ``interface`` is the one by which this host reaches the others; empty: unknown. ``others``: this host has more
@@ -54,7 +54,7 @@ def hydra(mpi: Mpi, places: Sequence[Place], interface: str, others: bool) -> Co
     )
 
 
-def _mvapich(places: Sequence[Place]) -> tuple[EnvSetting, ...]:
+def _mvapich(places: Sequence[HostRanks]) -> tuple[EnvSetting, ...]:
     """MVAPICH2's own binding and its copies between ranks are switched off, as Open MPI's are."""
     affinity = EnvSetting(
         "MV2_ENABLE_AFFINITY",
@@ -66,7 +66,7 @@ def _mvapich(places: Sequence[Place]) -> tuple[EnvSetting, ...]:
     return (affinity, copies) if any(place.ranks > 1 for place in places) else (affinity,)
 
 
-def _mpich(ranks: Flag, places: Sequence[Place], interface: str) -> Command:
+def _mpich(ranks: Flag, places: Sequence[HostRanks], interface: str) -> Command:
     hosts = ",".join(f"{place.seat.address}:{place.ranks}" for place in places)
     reason = "the interface by which this host reaches the others; UCX would take a bridge that every host has"
     return Command(
@@ -77,7 +77,7 @@ def _mpich(ranks: Flag, places: Sequence[Place], interface: str) -> Command:
     )
 
 
-def _intel(ranks: Flag, places: Sequence[Place], interface: str) -> Command:
+def _intel(ranks: Flag, places: Sequence[HostRanks], interface: str) -> Command:
     flags: tuple[Flag, ...] = ()
     sets: tuple[tuple[Flag, ...], ...] = ()
     slots = {place.ranks for place in places}

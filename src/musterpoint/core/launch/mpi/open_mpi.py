@@ -13,7 +13,7 @@ from musterpoint.base.records import NamedTuple
 from musterpoint.core.fabric.mpirun import Mpi
 from musterpoint.core.fabric.network_interface import ipv4_number
 from musterpoint.core.fabric.setting import EnvSetting
-from musterpoint.core.launch.mpi.command import Command, Flag, Place, agent, mca, world
+from musterpoint.core.launch.mpi.command import Command, Flag, HostRanks, agent, mca, world
 
 OLDEST, NEWEST = 4, 5
 
@@ -96,7 +96,7 @@ MANAGERS = (("SLURM_JOBID", "slurm"), ("SLURM_JOB_ID", "slurm"), ("PBS_JOBID", "
 """A variable of each resource manager whose hosts and daemons Open MPI would take by itself, and its component."""
 
 
-def open_mpi(mpi: Mpi, places: Sequence[Place], crowded: bool = False, manager: str = "") -> Command:
+def open_mpi(mpi: Mpi, places: Sequence[HostRanks], crowded: bool = False, manager: str = "") -> Command:
     """Flags for the ranks of ``places``. ``crowded`` says that this host has more of them than processors.
 
     ``manager``: the component for the resource manager around this process, of :data:`MANAGERS`.
@@ -156,7 +156,7 @@ def _unmanaged(names: Names, manager: str) -> tuple[Flag, ...]:
     )
 
 
-def _single_copy(names: Names, places: Sequence[Place]) -> tuple[Flag, ...]:
+def _single_copy(names: Names, places: Sequence[HostRanks]) -> tuple[Flag, ...]:
     if max(place.ranks for place in places) == 1:
         return ()
     return (
@@ -171,7 +171,7 @@ def _flat(names: Names, hosts: int) -> tuple[Flag, ...]:
     )
 
 
-def _network(names: Names, places: Sequence[Place], six: bool) -> tuple[Flag, ...]:
+def _network(names: Names, places: Sequence[HostRanks], six: bool) -> tuple[Flag, ...]:
     addresses = [place.seat.address for place in places]
     if six:
         return (
@@ -193,16 +193,16 @@ def _network(names: Names, places: Sequence[Place], six: bool) -> tuple[Flag, ..
     return (*flags, mca("btl", "tcp,self", alone)._replace(required=True))
 
 
-def _hosts(places: Sequence[Place], six: bool) -> str:
+def _hosts(places: Sequence[HostRanks], six: bool) -> str:
     # the colons of an IPv6 address would be taken for slots
     return ",".join(f"{place.seat.name if six else place.seat.address}:{place.ranks}" for place in places)
 
 
-def _on_one_machine(places: Sequence[Place]) -> bool:
+def _on_one_machine(places: Sequence[HostRanks]) -> bool:
     return all(place.seat.address.startswith("127.") for place in places)
 
 
-def _check(mpi: Mpi, places: Sequence[Place], six: bool) -> None:
+def _check(mpi: Mpi, places: Sequence[HostRanks], six: bool) -> None:
     if mpi.major == OLDEST and len(mpi.hostname) > LONGEST_HOSTNAME:
         raise LauncherError(
             f"launcher mpi: this host is called {mpi.hostname}, {len(mpi.hostname)} characters; mpirun of Open MPI 4 "

@@ -30,7 +30,7 @@ MOST_LINES = 8
 def py_spy_of(environ: Mapping[str, str]) -> str:
     """Finds py-spy on the job's PATH or beside our Python; ``-``: there is none."""
     own = {"PATH": os.path.dirname(sys.executable)}
-    return executables.find("py-spy", environ) or executables.find("py-spy", own) or "-"
+    return executables.find_command("py-spy", environ) or executables.find_command("py-spy", own) or "-"
 
 
 class Latecomers(Watcher):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from musterpoint.base.errors import LauncherError
 from musterpoint.core.fabric.mpirun import OPEN_MPI, Mpi
-from musterpoint.core.launch.mpi.command import Place
+from musterpoint.core.launch.mpi.command import HostRanks
 from musterpoint.core.launch.mpi.open_mpi import LONGEST_HOSTNAME, ORTE, PRRTE, WIDEST, common_networks, open_mpi
 from musterpoint.core.rollcall.roster import Seat
 
@@ -19,8 +19,8 @@ def mpi(major: int, hostname: str = "algo-1") -> Mpi:
     return Mpi("/usr/bin/mpirun", OPEN_MPI, (major, 0, 1), f"mpirun (Open MPI) {major}.0.1", hostname)
 
 
-def places(*addresses: str, name: str = "algo", ranks: int = 1) -> list[Place]:
-    return [Place(Seat(f"{name}-{at}", address, ranks), ranks) for at, address in enumerate(addresses, 1)]
+def places(*addresses: str, name: str = "algo", ranks: int = 1) -> list[HostRanks]:
+    return [HostRanks(Seat(f"{name}-{at}", address, ranks), ranks) for at, address in enumerate(addresses, 1)]
 
 
 TWO = places("10.0.0.1", "10.0.0.2")

@@ -7,7 +7,7 @@ import pytest
 from musterpoint.base.errors import LauncherError, UsageError
 from musterpoint.core.fabric.mpirun import INTEL_MPI, MPICH, OPEN_MPI, Mpi
 from musterpoint.core.job.model import Distribution
-from musterpoint.core.launch.mpi.command import Flag, Place, mca, merged, set_elsewhere
+from musterpoint.core.launch.mpi.command import Flag, HostRanks, mca, merged, set_elsewhere
 from musterpoint.core.launch.mpi.hydra import INTELS_WIDTH, hydra
 from musterpoint.core.launch.mpi.mpirun_options import Options, read_options
 from musterpoint.core.rollcall.roster import Seat
@@ -205,8 +205,8 @@ def test_variables_of_both_generations() -> None:
 FLAVOURS = [Mpi("/m", MPICH, (5, 0, 2), "HYDRA"), Mpi("/m", INTEL_MPI, (2021, 18), "Intel")]
 
 
-def places(count: int, network: str = "10.0.0.") -> list[Place]:
-    return [Place(Seat(f"algo-{number}", f"{network}{number}", 1), 1) for number in range(1, count + 1)]
+def places(count: int, network: str = "10.0.0.") -> list[HostRanks]:
+    return [HostRanks(Seat(f"algo-{number}", f"{network}{number}", 1), 1) for number in range(1, count + 1)]
 
 
 @pytest.mark.parametrize("mpi", FLAVOURS)

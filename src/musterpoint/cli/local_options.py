@@ -7,20 +7,19 @@ import os
 import re
 import shutil
 import time
-from typing import Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.readers import read_count
 from musterpoint.base.settings import BY_FIELD, from_environ, variable_of
 from musterpoint.cli.options import Command, Parser, add_options, given, one_of, split
 from musterpoint.core.job import platforms
 from musterpoint.core.launch.launchers import instead_of, of_program
 from musterpoint.local import job_request
-from musterpoint.local.backend import BACKENDS
 from musterpoint.local.host_environment import host_environment
 from musterpoint.local.job_file import read_job_file
 from musterpoint.local.metric_points import read_metrics
-from musterpoint.local.platforms import DEFAULT, playable, played, read_platform
+from musterpoint.local.options import LOCAL, LocalOption
+from musterpoint.local.platforms import played
 from musterpoint.local.typed_paths import typed_path
 
 ABOUT = "Run PROGRAM on N hosts of this machine, with the entry point they would have on the platform."
@@ -74,108 +73,26 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE, e
     add(
         "--demo", action="store_true", help="no PROGRAM: four ranks on two hosts, one of which fails, and what one sees"
     )
-    add("--hosts", type=_count, default=1, metavar="N", help="how many hosts, algo-1 to algo-N [1]")
-    add(
-        "--platform",
-        **one_of("--platform", playable(), read_platform),
-        default=DEFAULT,
-        help=f"whose control plane is played [{DEFAULT}]",
-    )
-    add(
-        "--host-names",
-        **one_of("--host-names", job_request.NAMINGS),
-        default="algo",
-        help="algo-1 as the platform names them, or algo-1-x7k2p as the SDK's local mode does [algo]",
-    )
-    add(
-        "--backend",
-        **one_of("--backend", BACKENDS),
-        help="how hosts are made [docker if there is an --image, netns for several hosts where a namespace can really "
-        "be made, else process]",
-    )
-    _add_containers(parser)
-    add("--one-address", action="store_true", help="process backend: every host on 127.0.0.1, as on macOS")
-    add(
-        "--internet",
-        **one_of("--internet", ("on", "off")),
-        default="off",
-        help="netns backend: a way out of this machine for TCP and name lookups, such as for downloads [off]",
-    )
-    add("--source-dir", default="", metavar="DIR", help="the program's code [the directory of PROGRAM]")
-    add(
-        "--hyperparameters",
-        default="{}",
-        metavar="JSON|FILE",
-        help="the SDK's hyperparameters: a JSON object, or a file holding one [none]",
-    )
-    add(
-        "--distribution",
-        default="{}",
-        metavar="JSON|FILE",
-        help="""the SDK's distribution, such as '{"torch_distributed": {"enabled": true}}' [none]""",
-    )
-    add(
-        "--channel",
-        dest="inputs",
-        action="append",
-        default=[],
-        metavar="NAME=PATH",
-        help="an input channel; a URI, or words such as ;sharded, is brought as muster launch does; may be repeated",
-    )
-    add(
-        "--sharded",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a channel whose files are shared out among the hosts (ShardedByS3Key); may be repeated",
-    )
-    add(
-        "--metric",
-        action="append",
-        default=[],
-        metavar="NAME=REGEX",
-        help="a number to find in the output, as a metric definition of SageMaker does; may be repeated",
-    )
-    add(
-        "--requirements",
-        metavar="FILE",
-        help="packages to install first: into this Python, or with --image as requirements.txt beside the code [none]",
-    )
-    add(
-        "--env",
-        action="append",
-        default=[],
-        metavar="K=V|K",
-        help="a variable of the job, or one to take over from here; may be repeated",
-    )
-    add("--host-slots", default="", metavar="N,N", help="slots per host where hosts are uneven, such as 2,4")
-    add("--cpu-fallback", action="store_true", help="run a CUDA-only script on this machine's CPU")
-    add(
-        "--debug",
-        type=_rank,
-        metavar="RANK",
-        help="gives this rank your terminal, for breakpoint() and pdb; the other ranks wait",
-    )
-    add("--stop-after", type=_seconds, metavar="S", help="stop the job after S seconds, as StopTrainingJob does")
-    add(
-        "--job-name",
-        dest="name_of_job",
-        default="",
-        metavar="NAME",
-        help="the job's name [the program's name and the time]",
-    )
-    add("--output", default="", metavar="DIR", help="where to put what the job leaves [./muster-jobs/<job>]")
-    add(
-        "--live",
-        **one_of("--live", ("auto", "off")),
-        default="auto",
-        help="a line of each host below the log, on a terminal [auto]",
-    )
     add("--json", action="store_true", help="the job description on stdout, logs on stderr")
-    add_options(
-        parser, leave_out=("platform", "job_name", "rollcall_leader", "nnodes", "node_rank", "requirements", "channel")
-    )
+    about = "with --image, every host is one, in a network of their own"
+    containers = parser.add_argument_group("containers", about)
+    for option in LOCAL:
+        _add(containers if option.in_containers else parser, option)
+    add_options(parser, leave_out=("rollcall_leader", "nnodes", "node_rank", *(option.name for option in LOCAL)))
     return parser
+
+
+def _add(group: Any, option: LocalOption) -> None:
+    """Adds the flag of an option to a parser, or to a group of its help."""
+    kept = {"dest": option.dest or option.name, "help": option.help, "default": option.default}
+    if option.is_switch:
+        group.add_argument(option.flag, action="store_true", dest=kept["dest"], help=option.help)
+    elif choices := option.choices:
+        read = option.parse if option.names else None
+        group.add_argument(option.flag, **one_of(option.flag, choices, read), **kept)
+    else:
+        action = "append" if option.repeats else "store"
+        group.add_argument(option.flag, type=option.parse, metavar=option.metavar, action=action, **kept)
 
 
 def parsers() -> tuple[Parser, ...]:
@@ -278,21 +195,6 @@ def _program(command: Command, asked: argparse.Namespace, cwd: str) -> tuple[str
     return job_request.find_program(command.program, asked.source_dir, cwd)
 
 
-def _add_containers(parser: Parser) -> None:
-    group = parser.add_argument_group("containers", "with --image, every host is one, in a network of their own")
-    add = group.add_argument
-    add("--image", default="", metavar="IMAGE", help="run `train` of this image, which is on this machine")
-    add("--shm-size", metavar="SIZE", help="/dev/shm of each host, such as 512m [2g]")
-    add("--memory", metavar="SIZE", help="memory each host may use [no limit]")
-    add("--cpus", metavar="N", help="processors each host may use, such as 1.5 [all]")
-    add(
-        "--gpus",
-        metavar="auto|all|none|N",
-        help="all for each host, or N for each; auto: shared out where Docker has GPUs to give [auto]",
-    )
-    add("--network-isolation", action="store_true", help="no network but that of the job's own hosts")
-
-
 def _container(asked: argparse.Namespace, cwd: str) -> job_request.Container | None:
     """The containers to use as hosts; None without --image. A UsageError where options don't fit together."""
     only = {
@@ -331,19 +233,6 @@ def _with_value(text: str, environ: Mapping[str, str]) -> str:
     return f"{text}={environ[text]}" if text in environ else text
 
 
-def _count(text: str) -> int:
-    try:
-        return read_count(text)
-    except ValueError as error:
-        raise UsageError(f"--hosts={text!r}: {error}") from None
-
-
-def _rank(text: str) -> int:
-    if not text.isdecimal():
-        raise UsageError(f"--debug={text!r}: expected the number of a rank, 0 or more")
-    return int(text)
-
-
 def _debugged(asked: argparse.Namespace) -> int | None:
     """The rank of ``--debug``. A UsageError where it can't have a terminal, or a limit would end its session."""
     rank: int | None = asked.debug
@@ -352,8 +241,3 @@ def _debugged(asked: argparse.Namespace) -> int | None:
         if rank is not None and value:
             raise UsageError(f"--debug {rank}: {flag} doesn't go with it; leave one of the two out")
     return rank
-
-
-def _seconds(text: str) -> float:
-    seconds: float = BY_FIELD["stop_grace"].read(text, "--stop-after")
-    return seconds

@@ -18,6 +18,7 @@ from musterpoint.base.errors import UsageError, similar
 from musterpoint.base.settings import OPTIONS, removed_flag
 from musterpoint.base.untrusted import checked, read_regular
 from musterpoint.core.data.places import is_path
+from musterpoint.local.options import BY_FLAG
 
 if sys.version_info >= (3, 11):  # before, only where the package tomli is; a job's file may then be JSON
     import tomllib
@@ -27,12 +28,12 @@ else:
     except ModuleNotFoundError:
         tomllib = None
 
-PAIRS = ("--channel", "--env", "--metric")
-OBJECTS = ("--hyperparameters", "--distribution")
 OF_FILES = ("--program", "--arguments", "--module")
 """What a job's file has beside options."""
-PATHS = ("--source-dir", "--output", *OBJECTS)
-_PATHS = {**dict.fromkeys(PATHS, "file"), **{option.flag: option.path for option in OPTIONS if option.path}}
+_PATHS = {
+    **{option.flag: option.path for option in OPTIONS if option.path},
+    **{flag: "file" for flag, option in BY_FLAG.items() if option.holds == "file"},
+}
 """Options whose values are paths, and of what kind."""
 _OWN = ("program", "arguments", "module")
 _LARGEST = 64 << 20
@@ -64,10 +65,11 @@ def _words(flag: str, value: Any, takes_value: bool, where: str, base: str) -> l
         if value is not True:
             raise UsageError(f"{where} is {value!r}, expected true or false")
         return [flag]
-    if flag in PAIRS:
+    holds = BY_FLAG[flag].holds if flag in BY_FLAG else "text"
+    if holds == "pairs":
         return [word for text in _pairs(flag, value, where, base) for word in (flag, text)]
     if isinstance(value, Mapping):
-        if flag not in OBJECTS:
+        if holds != "object":
             raise UsageError(f"{where} is a table, expected a text, a number or a list")
         return [flag, json.dumps(value)]
     if isinstance(value, (list, tuple)):
@@ -79,7 +81,7 @@ def _words(flag: str, value: Any, takes_value: bool, where: str, base: str) -> l
 def _is_path(flag: str, text: str) -> bool:
     """Tells whether a value is a path: no JSON, no command of PATH, no URI, and no place in words of its own."""
     kind = _PATHS.get(flag)
-    if flag in OBJECTS:
+    if flag in BY_FLAG and BY_FLAG[flag].holds == "object":
         return not text.lstrip().startswith(("{", "[", '"'))
     if kind == "command":
         return "/" in text

@@ -86,34 +86,6 @@ CONDITIONS: Mapping[str, Callable[[Given], str]] = {
     "--debug": _debug,
 }
 """Options that have no effect under some conditions: what says why, empty where the option counts."""
-ALWAYS = frozenset(
-    {
-        "--demo",
-        "-f",
-        "--hosts",
-        "--backend",
-        "--source-dir",
-        "--hyperparameters",
-        "--distribution",
-        "--channel",
-        "--metric",
-        "--env",
-        "--cpu-fallback",
-        "--stop-after",
-        "--job-name",
-        "--output",
-        "--live",
-        "--json",
-        "--platform",
-        "--image",
-        "--shm-size",
-        "--memory",
-        "--cpus",
-        "--gpus",
-        "--network-isolation",
-    }
-)
-"""Options that count whenever they are taken; some are refused beside others, or on other platforms."""
 
 
 def without_effect(given: Given) -> list[str]:

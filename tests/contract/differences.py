@@ -9,7 +9,7 @@ import json
 from fnmatch import fnmatchcase
 from typing import Any, Callable, Mapping, NamedTuple
 
-from musterpoint.core.job.cluster import natural
+from musterpoint.core.job.host_order import natural
 
 
 class Difference(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from musterpoint.cli.bundle import bundle
-from musterpoint.core.job.cluster import natural
+from musterpoint.core.job.host_order import natural
 from musterpoint.core.launch.inputs import STANDINS
 
 from .conftest import Theirs

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.core.launch.ssh_door import OPEN_NOTE
+from musterpoint.core.launch.ssh_settings import OPEN_NOTE
 
 from ..ports import free_port
 from .conftest import together

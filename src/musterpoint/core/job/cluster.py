@@ -1,12 +1,13 @@
 """The job's hosts and instance groups, and which of them take part in the distribution."""
 
 import re
-from typing import Any, Callable, Iterable, Mapping
+from typing import Any, Callable, Mapping
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.core.job.fields import LONGEST_NAME, host, host_list, mapping, shown, text, wrong
+from musterpoint.core.job.host_order import natural
 from musterpoint.core.job.model import Distribution, InstanceGroup, Job, Note
 
 _ACCELERATED = r"(?:ml\.)?(?:p|g|gr|trn|inf|dl)[0-9]|local_gpu$"
@@ -160,24 +161,3 @@ def _named(cluster: Cluster, names: tuple[str, ...], source: str) -> Choice:
     if not members:
         raise UsageError(f"{source} names the instance group {shown(names[0])}, which has no hosts")
     return Choice(names, tuple(one for one in cluster.hosts if one in members))
-
-
-_NUMBER = re.compile(r"([0-9]+)")
-
-
-def _key(name: str) -> tuple[tuple[tuple[int, str], ...], str]:
-    """Sort key: numbers compare by value (leading zeros don't count), everything else as text.
-
-    The name itself decides between ``algo-1`` and ``algo-01``: each host may list them in another order.
-    """
-    chunks = _NUMBER.split(name)
-    parts: list[tuple[int, str]] = []
-    for index, chunk in enumerate(chunks):
-        digits = chunk.lstrip("0") if index % 2 else ""
-        parts.append((len(digits), digits) if index % 2 else (-1, chunk))
-    return tuple(parts), name
-
-
-def natural(names: Iterable[str]) -> tuple[str, ...]:
-    """``names`` in natural order: ``algo-1``, ``algo-2``, ``algo-10``, in whatever order they come."""
-    return tuple(sorted(names, key=_key))

@@ -205,7 +205,7 @@ def _with_ssh(inputs: LaunchInputs, plan: LaunchPlan) -> LaunchPlan:
     """``plan`` with ssh between the hosts, where that was asked for."""
     if not inputs.roster.seat.grouped or not asks_for_ssh(inputs.launcher, inputs.settings):
         return plan
-    from musterpoint.core.launch.ssh_door import with_ssh  # 2 ms
+    from musterpoint.core.launch.ssh_settings import with_ssh  # 2 ms
 
     return with_ssh(inputs, plan)
 

@@ -37,6 +37,7 @@ from musterpoint.embedded.programs.checkpoint_look import (
     owned,
 )
 from musterpoint.embedded.programs.checkpoint_manifest import Entry, Manifest, Part, Shelf, belongs, contradiction
+from musterpoint.embedded.programs.checkpoint_prune import superseded
 from musterpoint.embedded.programs.checkpoint_restore import SAID, SAID_FOLDER, digest_of
 from musterpoint.embedded.programs.checkpoint_sights import Gathering, Sights, Whole
 from musterpoint.embedded.programs.file_changes import DirectoryWatch
@@ -474,7 +475,10 @@ class Keeper:
         self._gathering.settle(whole)
         try:
             self._check_owner()
-            self._shelf.prune(self._request["keep"], self._request["job"])
+            manifests = {number: self._shelf.read(number) for number in self._shelf.numbers()}
+            gone = superseded(manifests, self._request["keep"], self._request["job"])
+            if gone.manifests:
+                self._shelf.remove(*gone)
         except _Taken as error:
             self._give_up(error)
         except Exception as error:

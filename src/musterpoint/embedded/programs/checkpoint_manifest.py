@@ -326,36 +326,10 @@ class Shelf:
         except (ValueError, KeyError, TypeError, OverflowError, OSError):
             return "elsewhere"
 
-    def prune(self, keep: int, job: str) -> int:
-        """Removes this job's manifests but the ``keep`` newest, then the files that only they named; returns how many
-        manifests went.
-        """
-        numbers = self.numbers()
-        manifests = {number: self.read(number) for number in numbers}
-        kept, newer = list[int](), frozenset[str]()
-        for number in numbers:
-            its = manifests[number]
-            keys = frozenset(entry.key for entry in its.files if not entry.link) if its is not None else newer
-            if keys != newer and len(kept) < max(1, keep):  # else it differs by links from a newer one
-                kept.append(number)
-            newer = keys
-        gone = [
-            (number, its)
-            for number in numbers
-            if number not in kept
-            if (its := manifests[number]) is not None and its.job == job
-        ]
-        if not gone:
-            return 0
-        self._manifests.delete([_name(number) for number, _ in gone])
-        named = {
-            entry.key
-            for number, its in manifests.items()
-            if its is not None and number not in dict(gone)
-            for entry in its.files
-        }
-        self.store.delete(sorted({entry.key for _, its in gone for entry in its.files if not entry.link} - named))
-        return len(gone)
+    def remove(self, numbers: Sequence[int], keys: Sequence[str]) -> None:
+        """Removes manifests, then files by their keys."""
+        self._manifests.delete([_name(number) for number in numbers])
+        self.store.delete(keys)
 
 
 def not_its(uri: str, owner: str, job: str) -> StoreError:

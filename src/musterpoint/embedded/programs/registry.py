@@ -29,6 +29,7 @@ Program = Literal[
     "checkpoint_look",
     "checkpoint_kinds",
     "checkpoint_manifest",
+    "checkpoint_prune",
     "checkpoint_restore",
     "checkpoint_sights",
     "checkpoint_keeper",
@@ -61,6 +62,7 @@ KEEPER: tuple[Program, ...] = (
     *_CHECKPOINTS,
     "file_changes",
     "checkpoint_kinds",
+    "checkpoint_prune",
     "checkpoint_sights",
     "checkpoint_keeper",
 )

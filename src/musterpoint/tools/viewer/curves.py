@@ -8,7 +8,7 @@ import os
 from typing import Any, Iterable, NamedTuple, Sequence
 
 from musterpoint.base.untrusted import open_regular, printable
-from musterpoint.core.job.cluster import natural
+from musterpoint.core.job.host_order import natural
 
 FILE = "metrics.jsonl"
 """Beside the timeline, from ``muster local --metric``; a line for each value."""

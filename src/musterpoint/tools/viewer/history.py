@@ -13,8 +13,8 @@ from musterpoint.base.errors import UsageError, similar
 from musterpoint.base.timeline import CONTROL_PLANE
 from musterpoint.base.untrusted import checked, escaped, printable, read_regular
 from musterpoint.core.code.project import LOCAL_JOBS
-from musterpoint.core.job.cluster import natural
 from musterpoint.core.job.directories import in_use
+from musterpoint.core.job.host_order import natural
 from musterpoint.tools.viewer.curves import Curve, read_curves
 from musterpoint.tools.viewer.events import Event, Moment, placed
 from musterpoint.tools.viewer.faults import HUNG, Fault, faults_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Iterable, Literal, Mapping, NamedTuple, Sequence
 
-from musterpoint.core.job.cluster import natural
+from musterpoint.core.job.host_order import natural
 from musterpoint.tools.viewer.events import Kind, Moment, meaning_of, numbered, sentence
 from musterpoint.tools.viewer.faults import Fault
 from musterpoint.tools.viewer.history import History

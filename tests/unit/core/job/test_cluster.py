@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.base.errors import UsageError
-from musterpoint.core.job.cluster import Cluster, accelerated, choose, from_config, natural
+from musterpoint.core.job.cluster import Cluster, accelerated, choose, from_config
+from musterpoint.core.job.host_order import natural
 from musterpoint.core.job.model import Distribution, EntryPoint, InstanceGroup, Job
 
 CPU = {"instance_group_name": "data", "instance_type": "ml.c5.xlarge", "hosts": ["algo-2", "algo-1"]}

@@ -8,7 +8,7 @@ import pytest
 
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.launch.launch_plan import LaunchPlan
-from musterpoint.core.launch.ssh_door import OPEN_NOTE
+from musterpoint.core.launch.ssh_settings import OPEN_NOTE
 
 from .conftest import Planner, Values
 

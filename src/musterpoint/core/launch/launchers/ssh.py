@@ -1,6 +1,6 @@
 """``ssh``: the program once, on the leader, with ssh to all hosts: it starts what it needs there itself.
 
-:mod:`musterpoint.core.launch.ssh_door` has what goes over ssh, which other launchers have with ``--ssh on``.
+:mod:`musterpoint.core.launch.ssh_settings` has what goes over ssh, which other launchers have with ``--ssh on``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The process of one job, of any kind: it runs the job's hosts, and tells the server of it.
-
-It ends with the server, whose end of the socket then ends; what is below it ends with it.
-"""
+"""The ways of a job's process: to the server, with statuses and output, and to S3, with files."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ import shutil
 import socket
 import threading
 import time
-from abc import ABC, abstractmethod
 from typing import Any, Callable, Mapping, NamedTuple
 
 from musterpoint.base.below import Below, below, notes_of
@@ -21,9 +17,7 @@ from musterpoint.base.metrics import Point
 from musterpoint.core.data import moves
 from musterpoint.core.data.mover import Access, NotMoved, Say, run_here
 from musterpoint.core.data.places import ALONE, Channel, Share
-from musterpoint.serve.job_run import JobRun
 from musterpoint.serve.settings import Settings
-from musterpoint.serve.state import END, INTERRUPT, STOP, key_of
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
@@ -117,7 +111,6 @@ _LINE_END = re.compile(rb"\r?\n|\r")
 class Job(NamedTuple):
     """The job as the server tells it."""
 
-    kind: str
     name: str
     arn: str
     created: float
@@ -196,54 +189,3 @@ class Output:
                 self._link.send(run=self._run, lines=lines)
             if points:
                 self._link.send(points=points)
-
-
-class JobProcess(ABC):
-    """One job, from its first host to its last status."""
-
-    def __init__(self, settings: Settings, job: Job, link: Link) -> None:
-        self._settings, self._job, self._link = settings, job, link
-        self._directory = settings.job_directory(key_of(job.kind, job.name))
-        self._run: JobRun | None = None
-        self._over: JobRun | None = None
-        self._ended_for = STOP if job.status == "Stopping" else ""
-        self._transfers = Transfers(settings, self._give_up)
-
-    def main(self) -> None:
-        """Runs the job."""
-        os.makedirs(self._empty, exist_ok=True)
-        number = 1
-        while self._once(number):
-            number += 1
-
-    @property
-    def _empty(self) -> str:
-        """An empty directory in the place of the user's code: that comes as the request says."""
-        return os.path.join(self._directory, "empty")
-
-    @abstractmethod
-    def _once(self, number: int) -> bool:
-        """One run of the job; whether it is to be run again."""
-
-    def _enter(self, status: str, message: str = "", **facts: Any) -> None:
-        self._link.send(status=status, message=message, facts=facts)
-
-    def _give_up(self) -> None:
-        """A stop ends what is brought before the hosts start; what they left is brought away all the same."""
-        if self._run is not None and self._run is not self._over and self._ended_for:
-            self._run.give_up()
-
-    def take(self, order: Mapping[str, Any]) -> None:
-        """An order of the server, in the thread that reads them."""
-        what = order["order"]
-        if what in (STOP, END, INTERRUPT):
-            if what != INTERRUPT:
-                self._ended_for = what
-            if self._run is not None:
-                self._run.end(what)
-        elif self._run is not None:
-            self._lose(order["host"], self._run)
-
-    def _lose(self, host: str, run: JobRun) -> None:
-        """Takes a host away, where the kind of job has such a fault."""
-        print(f"{host} isn't taken away: jobs of this kind have no faults", flush=True)

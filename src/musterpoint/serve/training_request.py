@@ -107,15 +107,15 @@ def is_spot(request: Mapping[str, Any]) -> bool:
     return bool(request.get("EnableManagedSpotTraining", False))
 
 
-def in_tree(path: str, above: str = BASE) -> str:
+def in_tree(path: str) -> str:
     """A path of a host as a name below its ``/opt/ml``.
 
     Raises:
-        UsageError: it isn't below the folder ``above``, or no file can have it.
+        UsageError: it isn't below that folder, or no file can have it.
     """
     found = os.path.normpath(path)
-    if not found.startswith(f"{above}/"):
-        raise UsageError(f"LocalPath {path!r} must begin with {above}/")
+    if not found.startswith(f"{BASE}/"):
+        raise UsageError(f"LocalPath {path!r} must begin with {BASE}/")
     name = found[len(BASE) + 1 :]
     try:
         parts_of(name)

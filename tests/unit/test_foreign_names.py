@@ -98,7 +98,9 @@ ALLOWED = {
     },
     "serve/api.py": {"ControlClient.ask": KEY, "module": "paths of the caller's own"},
     "serve/dispatch.py": {"_signed": KEY},
+    "serve/job_process.py": {"Transfers.upload": KEY},
     "serve/job_run.py": {"Relay.__init__": KEY},
+    "serve/jobs.py": {"Jobs._presigned": KEY},
     "serve/moto_services.py": {"MotoServices.call": KEY, "Telemetry.lines": KEY},
     "serve/operations/training_jobs.py": {"_has_objects": KEY, "_check_place": KEY},
     "serve/page.py": {"Page._answer": KEY, "_newest_run": DISK},
@@ -107,7 +109,6 @@ ALLOWED = {
         "Settings.job_directory": "a job's name, letters, digits and hyphens by AWS's model",
         "Settings.url": KEY,
     },
-    "serve/signatures.py": {"sign": KEY},
     "serve/training_job.py": {"TrainingJob._once": "a number"},
     "serve/training_request.py": {"output_uri": KEY},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -9,9 +10,11 @@ import shutil
 import socket
 import threading
 import time
+import urllib.error
+import urllib.request
 from typing import Any, Callable, Mapping, NamedTuple
 
-from musterpoint.base.below import Below, below, notes_of
+from musterpoint.base.below import Below, Tree, below, notes_of
 from musterpoint.base.errors import FetchError
 from musterpoint.base.metrics import Point
 from musterpoint.core.data import moves
@@ -19,6 +22,10 @@ from musterpoint.core.data.mover import Access, NotMoved, Say, run_here
 from musterpoint.core.data.places import ALONE, Channel, Share
 from musterpoint.serve.settings import Settings
 
+LARGEST_WHOLE = 16 << 20
+"""Bytes of a file that is sent in one request, which the server holds in memory; larger ones go in parts."""
+LONGEST_PUT = 60.0
+"""Seconds in which the server answers such a request."""
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
@@ -27,10 +34,15 @@ class TransferError(Exception):
 
 
 class Transfers:
-    """One job's transfers. ``given_up`` is asked while they run: an exception from it ends them."""
+    """One job's transfers. ``given_up`` is asked while they run: an exception from it ends them.
 
-    def __init__(self, settings: Settings, given_up: Callable[[], None]) -> None:
-        self._given_up = given_up
+    ``uploads``: presigned URLs, by the URIs of their objects.
+    """
+
+    def __init__(
+        self, settings: Settings, given_up: Callable[[], None], uploads: Mapping[str, str] | None = None
+    ) -> None:
+        self._given_up, self._uploads = given_up, uploads or {}
         self.access = access_of(settings)
 
     def bring(self, channel: Channel, folder: str, share: Share = ALONE) -> None:
@@ -55,8 +67,14 @@ class Transfers:
         self._do(ask)
 
     def upload(self, path: str, uri: str) -> None:
-        """Sends a file to the place ``uri``, below which it keeps its name."""
-        self._do(lambda: moves.send_file(path, uri, self.access, run=self._run))
+        """Sends a file to the place ``uri``, below which it keeps its name.
+
+        A small one goes from here, by its presigned URL. Where that fails the program sends it, which knows why.
+        """
+        self._given_up()
+        url = self._uploads.get(f"{uri}/{os.path.basename(path)}", "")
+        if not url or not _is_put(path, url):
+            self._do(lambda: moves.send_file(path, uri, self.access, run=self._run))
 
     def upload_tree(self, place: str, name: str, uri: str) -> None:
         """Sends every file below the folder ``name`` of a tree that a job has written. A link in its place isn't
@@ -81,6 +99,24 @@ class Transfers:
             action()
         except FetchError as error:
             raise TransferError(str(error)) from None
+
+
+def _is_put(path: str, url: str) -> bool:
+    """Tells whether the file ``path`` is a small one, and the server has taken it."""
+    folder, name = os.path.split(os.path.realpath(path))
+    try:
+        with Tree(folder).file(name) as file:
+            data = file.read(LARGEST_WHOLE + 1)
+        if len(data) > LARGEST_WHOLE:
+            return False
+        request = urllib.request.Request(url, data, {"Content-Type": "binary/octet-stream"}, method="PUT")
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=LONGEST_PUT):
+            return True
+    except urllib.error.HTTPError as error:
+        error.close()
+    except (OSError, http.client.HTTPException) as error:
+        print(f"{url.partition('?')[0]} can't be reached: {error}; it is tried again", flush=True)
+    return False
 
 
 def access_of(settings: Settings) -> Access:
@@ -116,6 +152,8 @@ class Job(NamedTuple):
     created: float
     request: Mapping[str, Any]
     status: str
+    uploads: Mapping[str, str] = {}
+    """Presigned URLs of the archives that it may leave, by their URIs."""
 
 
 class Link:

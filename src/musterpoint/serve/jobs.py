@@ -18,19 +18,24 @@ import sys
 import threading
 import time
 import traceback
+import urllib.parse
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from musterpoint.base.metrics import Point
 from musterpoint.local.tree import write_text
 from musterpoint.serve.credentials import Credentials, Pair
+from musterpoint.serve.job_process import url_of
 from musterpoint.serve.moto_services import Line, Telemetry
 from musterpoint.serve.settings import Settings
 from musterpoint.serve.state import END, INTERNAL_ERROR, OVER, PRIMARY, STOP, Record, State, entered
+from musterpoint.serve.training_request import archives
 
 LONGEST_ORDER = 10
 """Seconds that a job's process gets to take an order."""
 LONGEST_END = 4.0
 """Seconds that jobs get to end with the server; then they are killed."""
+LONGEST_URL = 10 * 365 * 86400
+"""Seconds that a job's URLs of S3 last; its keys end with it."""
 OF_AWS = ("AWS_", "S3_ENDPOINT_URL")
 """Begin the names of variables by which whoever has started the server reaches AWS: no job gets them."""
 _RUN = "import sys; sys.path[:] = filter(None, sys.path); from musterpoint.serve.job_main import main; main()"
@@ -189,9 +194,15 @@ class Jobs:
             self._running[record.name] = running
             now = self._state.find(record.name) or record
             job = {name: getattr(now, name) for name in ("name", "arn", "created", "request", "status")}
-            if not _tell(running, {"settings": settings._asdict(), "job": job}):
+            uploads = {uri: self._presigned(uri, pair) for uri in archives(record.request)}
+            if not _tell(running, {"settings": settings._asdict(), "job": {**job, "uploads": uploads}}):
                 process.kill()
         threading.Thread(target=self._hear, args=(running, record), name=f"job {record.name}", daemon=True).start()
+
+    def _presigned(self, uri: str, pair: Pair) -> str:
+        """The URL by which a job may put an object, as long as it has its keys."""
+        key = urllib.parse.quote(uri.removeprefix("s3://"))
+        return pair.presigned(f"{url_of(self._settings)}/{key}", self._settings.region, LONGEST_URL)
 
     # -- a thread for each --
 

@@ -51,7 +51,7 @@ class TrainingJob:
         self._run: JobRun | None = None
         self._over: JobRun | None = None
         self._ended_for = STOP if job.status == "Stopping" else ""
-        self._transfers = Transfers(settings, self._give_up)
+        self._transfers = Transfers(settings, self._give_up, job.uploads)
         self._checkpoints: Checkpoints | None = None
         self._trained = self._training_start = 0.0
         self._retries = self._interruptions = 0

@@ -87,6 +87,11 @@ def model_uri(request: Mapping[str, Any]) -> str:
     return output_uri(request) + ("/model.tar.gz" if compressed(request) else "/model/")
 
 
+def archives(request: Mapping[str, Any]) -> tuple[str, ...]:
+    """The URIs of the archives that the job may leave."""
+    return (model_uri(request), f"{output_uri(request)}/output.tar.gz") if compressed(request) else ()
+
+
 def max_runtime(request: Mapping[str, Any]) -> float:
     """Seconds of training after which the job is stopped."""
     return float(request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME))

@@ -20,7 +20,7 @@ from benchmarks import trial
 from benchmarks.figure import Figure, milliseconds
 from musterpoint.serve import Server
 from musterpoint.serve.settings import Settings
-from musterpoint.serve.state import TRAINING, State, listed
+from musterpoint.serve.state import State, listed
 
 MOST_SECONDS, LEAST_THROUGHPUT, MOST_MIB, MOST_LIST, MOST_LATENCY = 1.0, 0.9, 300.0, 0.05, 0.5
 RUNS, QUEUED, FINISHED, LINES = 10, 50, 10_000, 20
@@ -107,8 +107,8 @@ def many_jobs(folder: Path) -> list[Figure]:
     for number in range(FINISHED):
         name = f"over-{number}"
         facts = {"SecondaryStatus": "Completed", "SecondaryStatusTransitions": []}
-        state.add(TRAINING, name, settings.arn(TRAINING, name), "Completed", request(name, 2, *NOTHING), facts)
-    took = [seconds(lambda: listed(state.select(TRAINING), {})) for _ in range(RUNS)]
+        state.add(name, settings.arn(name), "Completed", request(name, 2, *NOTHING), facts)
+    took = [seconds(lambda: listed(state.select(), {})) for _ in range(RUNS)]
     text = Path("/proc/self/status").read_text()
     memory = int(next(line.split()[1] for line in text.splitlines() if line.startswith("VmHWM"))) / 1024
     found = median(took)

@@ -1,4 +1,4 @@
-"""``muster serve`` killed at random moments, while jobs of every kind are made, wait, begin, run and end.
+"""``muster serve`` killed at random moments, while jobs are made, wait, begin, run and end.
 
 What must hold: within :data:`SOON` nothing of it is left (no process of a job, no network namespace, no container, no
 lock), and a server that is started in the same directory answers and runs a job.
@@ -79,13 +79,9 @@ def ask(server: Server, token: str, draw: random.Random) -> None:
     try:
         server.client("s3").create_bucket(Bucket=BUCKET)
         for number in range(6):
-            kind, command = draw.choice(("training", "processing")), draw.choice(COMMANDS)
-            if kind == "training":
-                sagemaker.create_training_job(**job(f"job-{number}", command, token, draw.randint(1, 2)))
-                if draw.random() < 0.3:
-                    sagemaker.stop_training_job(TrainingJobName=f"job-{number}")
-            else:
-                sagemaker.create_processing_job(**work(f"work-{number}", command, token))
+            sagemaker.create_training_job(**job(f"job-{number}", draw.choice(COMMANDS), token, draw.randint(1, 2)))
+            if draw.random() < 0.3:
+                sagemaker.stop_training_job(TrainingJobName=f"job-{number}")
     except BotoCoreError:
         return
     except sagemaker.exceptions.ClientError as error:
@@ -103,17 +99,6 @@ def job(name: str, command: str, token: str, hosts: int = 1) -> dict[str, Any]:
         "OutputDataConfig": {"S3OutputPath": f"s3://{BUCKET}/out"},
         "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": hosts, "VolumeSizeInGB": 1},
         "StoppingCondition": {"MaxRuntimeInSeconds": 600},
-    }
-
-
-def work(name: str, command: str, token: str) -> dict[str, Any]:
-    cluster = {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1}
-    return {
-        "ProcessingJobName": name,
-        "RoleArn": ROLE,
-        "Environment": {TOKEN: token},
-        "ProcessingResources": {"ClusterConfig": cluster},
-        "AppSpecification": {"ImageUri": "any", "ContainerEntrypoint": ["sh", "-c", command]},
     }
 
 

@@ -16,7 +16,7 @@ from musterpoint.serve import jobs
 from musterpoint.serve.credentials import Credentials, new_pair
 from musterpoint.serve.moto_services import Telemetry
 from musterpoint.serve.settings import Settings
-from musterpoint.serve.state import TRAINING, State
+from musterpoint.serve.state import State
 
 
 @pytest.mark.parametrize("status", ["Completed", "Failed", "MaxRuntimeExceeded"])
@@ -37,7 +37,7 @@ def test_a_jobs_keys_sign_nothing_once_it_is_seen_over(
     state, credentials = State(said.append), Credentials(new_pair())
     running = jobs.Jobs(Settings(str(tmp_path)), state, Telemetry("us-east-1", said.append), credentials, said.append)
     running.start()
-    running.add(TRAINING, "ends", {}, {}, "")
+    running.add("ends", {"TrainingJobName": "ends", "OutputDataConfig": {"S3OutputPath": "s3://a/b"}}, {})
     child, theirs = there.get(timeout=60)
     spare, unused = there.get(timeout=60)
     with theirs.makefile("rw", encoding="utf-8") as link:

@@ -8,13 +8,9 @@ import urllib.parse
 from typing import Any
 
 from selenium.webdriver.common.by import By
-from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from .jobs import IMAGE, Account, entry, hosts
-from .test_pipelines import arguments, begin, create, get, step
-from .test_processing_jobs import request as processing
-from .test_tuning import SQUARE, tune
+from .jobs import IMAGE, Account, hosts
 
 PRINTS = """
 import os, time
@@ -98,62 +94,6 @@ def test_jobs_are_seen_as_they_run(account: Account, browser: Any) -> None:
         if not any(word in entry["message"] for word in ("favicon", "chrome://"))
     ]
     assert logged == [], "the page's script has nothing to complain of"
-
-
-def look_at(browser: Any, name: str) -> None:
-    """Presses the job in the list, or the execution of the pipeline, that has this name."""
-    find = f"//ul[@id='jobs']//button[b[. = '{name}' or starts-with(., '{name}: ')]]"
-    WebDriverWait(browser, 300, 0.1).until(lambda _: browser.find_elements(By.XPATH, find), name)[0].click()
-
-
-def test_jobs_of_other_kinds_are_seen(account: Account, browser: Any) -> None:
-    """A tuning job with its training jobs, a pipeline with its steps and what each made, and a processing job."""
-    browser.get(account.server.page)
-    ranges = {"ContinuousParameterRanges": [{"Name": "side", "MinValue": "0", "MaxValue": "6"}]}
-    tune(account, "squares", SQUARE, ranges)
-    look_at(browser, "squares")
-    until(browser, "status", "Completed")
-    assert text(browser, "rows").count("Completed") == 3 and "loss " in text(browser, "rows")
-    assert "tuning · 3 of 3 jobs" in text(browser, "jobs")
-    assert not browser.find_element(By.ID, "logs").is_displayed(), "it has no hosts"
-    assert not browser.find_element(By.ID, "interrupt").is_displayed()
-    browser.find_element(By.CSS_SELECTOR, "#rows button").click()
-    until(browser, "log", "loss=")
-    until(browser, "name", "squares-00")
-    waits = 'import time; print("it evaluates", flush=True); time.sleep(300)'
-    branches = {
-        "Conditions": [{"Type": "Equals", "LeftValue": get("Parameters.of"), "RightValue": 1}],
-        "IfSteps": [],
-        "ElseSteps": [step("Never", "Training", arguments(account.request("never", **entry("exit 0"))))],
-    }
-    steps = [
-        step("Decide", "Condition", branches),
-        step("Evaluate", "Processing", arguments(processing(account, "evaluates", waits)), DependsOn=["Decide"]),
-    ]
-    create(account, "shown-whole", steps, {"Name": "of", "Type": "Integer", "DefaultValue": 1})
-    begin(account, "shown-whole")
-    look_at(browser, "shown-whole")
-    until(browser, "rows", "Executing")
-    assert "of=1" in text(browser, "about")
-    browser.find_element(By.CSS_SELECTOR, "#rows button").click()
-    until(browser, "log", "it evaluates")
-    until(browser, "status", "Processing")
-    look_at(browser, "shown-whole")
-    until(browser, "rows", "Executing")
-    browser.find_element(By.ID, "stop").click()
-    until(browser, "status", "Stopped")
-    until(browser, "rows", "Stopped")
-    assert "Skipped" in text(browser, "rows")
-    browser.find_element(By.ID, "filter").send_keys("processing")
-    WebDriverWait(browser, 300, 0.1).until(lambda _: len(browser.find_elements(By.CSS_SELECTOR, "#jobs li")) == 1)
-    browser.find_element(By.ID, "filter").send_keys(Keys.BACKSPACE * len("processing"))
-    browser.find_element(By.ID, "theme").click()
-    browser.set_window_size(520, 1300)
-    assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth"), "nothing is cut off"
-    look_at(browser, "squares")
-    until(browser, "rows", "loss ")
-    assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth"), "nothing is cut off"
-    browser.set_window_size(1400, 1300)
 
 
 def ask(account: Account, method: str, path: str, **headers: str) -> tuple[int, str]:

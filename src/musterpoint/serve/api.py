@@ -102,7 +102,8 @@ class Client:
 
     def client(self, service: str, **options: Any) -> Any:
         """A boto3 client that talks to this server."""
-        config = Config(proxies={}).merge(options.pop("config", None) or Config())
+        presigned = {"signature_version": "s3v4"} if service == "s3" else {}  # else by Version 2, which is refused
+        config = Config(proxies={}, **presigned).merge(options.pop("config", None) or Config())
         fixed = {**self._session, "endpoint_url": self.url, "config": config}
         return self.session().client(service, **{**fixed, **options})
 
@@ -124,7 +125,7 @@ class Client:
     def wait(self, job: str, status: str | Sequence[str] = (), timeout: float = 600.0) -> dict[str, Any]:
         """What Describe answers once ``job`` is over, or in one of ``status`` (primary or secondary).
 
-        ``job``: the name of a training job, or the ARN of any other.
+        ``job``: its name, or its ARN.
 
         Raises:
             TimeoutError: it isn't so after ``timeout`` seconds.

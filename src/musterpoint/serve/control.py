@@ -14,9 +14,9 @@ from typing import Any, Callable, Mapping, Sequence
 from musterpoint.serve import training_request as requested
 from musterpoint.serve.errors import ApiError, invalid
 from musterpoint.serve.moto_services import Line
-from musterpoint.serve.operations import Context, executions, processing_jobs, tuning_jobs
+from musterpoint.serve.operations import Context
 from musterpoint.serve.operations.training_jobs import described
-from musterpoint.serve.state import INTERRUPT, LOSE, OVER, PROCESSING, TRAINING, Record
+from musterpoint.serve.state import INTERRUPT, LOSE, OVER, Record
 
 Control = Callable[[Record, Mapping[str, Any], Context], Mapping[str, Any]]
 SERVICE = "muster"
@@ -38,11 +38,9 @@ def answer(context: Context, path: str, parameters: Mapping[str, Any]) -> Mappin
     control = CONTROLS.get(what)
     if control is None:
         raise invalid(f"{what}: expected one of {', '.join(CONTROLS)}")
-    record = context.state.by_arn(name) if name.startswith("arn:") else context.state.find(TRAINING, name)
+    record = context.state.by_arn(name) if name.startswith("arn:") else context.state.find(name)
     if record is None:
         raise invalid(f"there is no training job {name}")
-    if record.kind != TRAINING and control is not wait:
-        raise invalid(f"{what}: expected a training job, and {record.arn} is none")
     return control(record, parameters, context)
 
 
@@ -67,10 +65,7 @@ def wait(record: Record, parameters: Mapping[str, Any], context: Context) -> Map
             raise ApiError("Timeout", f"{found.name} is {found.status}, and never was {' or '.join(wanted)}", 408)
         return False
 
-    if record.kind not in DESCRIBED:
-        raise invalid(f"{record.arn}: expected something that ends")
-    found = context.state.wait(record.kind, record.name, reached, float(parameters.get("timeout", 600.0)))
-    return DESCRIBED[record.kind](context, found)
+    return described(context.state.wait(record.name, reached, float(parameters.get("timeout", 600.0))))
 
 
 def _passed(record: Record) -> set[str]:
@@ -87,7 +82,7 @@ def interrupt(record: Record, parameters: Mapping[str, Any], context: Context) -
     def interrupted(found: Record) -> bool:
         return found.facts.get("_interruptions", 0) > before or found.status in OVER
 
-    return described(context.state.wait(TRAINING, record.name, interrupted, 2 * requested.GRACE + _PATIENCE))
+    return described(context.state.wait(record.name, interrupted, 2 * requested.GRACE + _PATIENCE))
 
 
 def lose(record: Record, parameters: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
@@ -101,15 +96,15 @@ def lose(record: Record, parameters: Mapping[str, Any], context: Context) -> Map
     def lost(found: Record) -> bool:
         return host in found.facts.get("_lost", ()) or found.status in OVER
 
-    return described(context.state.wait(TRAINING, record.name, lost, _PATIENCE))
+    return described(context.state.wait(record.name, lost, _PATIENCE))
 
 
 def wait_for_output(record: Record, parameters: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
     """Answers when a host has written a line with ``text``."""
     text, seen = str(parameters.get("text", "")), threading.Event()
 
-    def heard(key: str, lines: Sequence[Line]) -> None:
-        if key == record.name and any(text in line.text for line in lines):
+    def heard(name: str, lines: Sequence[Line]) -> None:
+        if name == record.name and any(text in line.text for line in lines):
             seen.set()
             context.state.wake()
 
@@ -124,7 +119,7 @@ def wait_for_output(record: Record, parameters: Mapping[str, Any], context: Cont
     _, forget = context.telemetry.listen(heard)
     try:
         if not _has_written(context.settings.job_directory(record.name), text.encode()):
-            context.state.wait(TRAINING, record.name, reached, float(parameters.get("timeout", 600.0)))
+            context.state.wait(record.name, reached, float(parameters.get("timeout", 600.0)))
     finally:
         forget()
     return {}
@@ -155,10 +150,3 @@ CONTROLS: Mapping[str, Control] = {
     "interrupt": interrupt,
     "lose": lose,
 }
-DESCRIBED: Mapping[str, Callable[[Context, Record], Mapping[str, Any]]] = {
-    TRAINING: lambda context, record: described(record),
-    PROCESSING: lambda context, record: processing_jobs.described(record),
-    tuning_jobs.KIND: tuning_jobs.described,
-    executions.KIND: lambda context, record: executions.described(record),
-}
-"""What Describe answers, by kind."""

@@ -9,6 +9,9 @@ from __future__ import annotations
 import secrets
 from typing import NamedTuple
 
+from botocore.auth import S3SigV4QueryAuth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials as Keys
 from moto.core.utils import utcnow
 from moto.iam.models import iam_backends
 from moto.sts.models import sts_backends
@@ -24,6 +27,12 @@ class Pair(NamedTuple):
     access_key: str
     secret_key: str
     controls: bool = False
+
+    def presigned(self, url: str, region: str, seconds: int) -> str:
+        """The URL by which who has no keys may put an object there, for some time."""
+        request = AWSRequest("PUT", url)
+        S3SigV4QueryAuth(Keys(self.access_key, self.secret_key), "s3", region, expires=seconds).add_auth(request)
+        return str(request.url)
 
 
 def new_pair(controls: bool = False) -> Pair:

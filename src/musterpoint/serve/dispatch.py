@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 import time
@@ -16,7 +15,7 @@ from musterpoint.serve.credentials import Credentials, Pair
 from musterpoint.serve.errors import ApiError, read_json
 from musterpoint.serve.moto_services import Start, body_of, simulated
 from musterpoint.serve.operations import Context, Request
-from musterpoint.serve.operations.table import OPERATIONS, of_moto, refused
+from musterpoint.serve.operations.table import OPERATIONS, is_of_moto, refused
 
 Page = Callable[[Mapping[str, Any], Start], Iterable[bytes]]
 JSON_TYPE = "application/x-amz-json-1.1"
@@ -45,24 +44,21 @@ class Dispatcher:
 
     def __call__(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         request = _signed(environ)
-        service = ""
+        service = "s3"
         try:
+            signatures.refuse_version_2(request)
+            service = ""
             claim = signatures.claim_of(request)
-            if claim is None and (key := signatures.key_of_version_2(request)):
-                service = "s3"
-                signatures.verify_version_2(request, self._pair(key, service).secret_key, time.time())
-                return self._moto(environ, start, service, controls=False)
             if claim is None:
                 if request.path == "/" or request.path.startswith(OWN):
                     return self._page(environ, start)
                 text = "Request is missing Authentication Token"
                 raise ApiError("MissingAuthenticationTokenException", text, 403)
-            service = claim.scope.service
-            pair = self._pair(claim.scope.access_key, service)
+            service = claim.service
+            pair = self._pair(claim.access_key, service)
             signatures.verify(request, claim, pair.secret_key, time.time())
-            target = environ.get("HTTP_X_AMZ_TARGET", "")
-            if service == "sagemaker" and target.startswith(PREFIX):
-                return self._sagemaker(environ, start, target.removeprefix(PREFIX), claim.scope.region)
+            if service.lower() == validation.SERVICE and request.path == "/":  # moto takes it in any case
+                return self._sagemaker(environ, start, request.query, claim.region)
             if service == control.SERVICE:
                 if not pair.controls:
                     raise ApiError("AccessDeniedException", _NO_CONTROL, 403)
@@ -89,7 +85,11 @@ class Dispatcher:
             raise ApiError("UnrecognizedClientException", text, 403)
         return pair
 
-    def _sagemaker(self, environ: dict[str, Any], start: Start, operation: str, region: str) -> Iterable[bytes]:
+    def _sagemaker(self, environ: dict[str, Any], start: Start, query: str, region: str) -> Iterable[bytes]:
+        target = environ.get("HTTP_X_AMZ_TARGET", "")
+        operation = target.removeprefix(PREFIX)
+        if query or operation == target:
+            raise ApiError("UnknownOperationException", f"expected X-Amz-Target {PREFIX}OPERATION, got {target!r}")
         wanted = self._context.settings.region
         if region != wanted:
             text = f"Credential should be scoped to a valid region: this server is {wanted}, and the call was signed "
@@ -98,14 +98,14 @@ class Dispatcher:
             given = read_json(body_of(environ) or b"{}")
         except ValueError as error:
             raise ApiError("SerializationException", f"expected JSON: {error}") from None
+        validation.operation_model(operation)
+        if operation not in OPERATIONS and not is_of_moto(operation):
+            raise refused(operation)
         parameters = validation.check(operation, given)
-        handler = OPERATIONS.get(operation)
-        request = Request(operation, parameters, self._context)
-        if handler is None:
-            if not of_moto(operation, parameters):
-                raise refused(operation)
-            return self._moto(environ, start, "sagemaker", controls=False)
-        return _answer(start, 200, json.dumps(handler(request)).encode(), JSON_TYPE)
+        if operation not in OPERATIONS:
+            return self._moto(environ, start, validation.SERVICE, controls=False)
+        answer = OPERATIONS[operation](Request(operation, parameters, self._context))
+        return _answer(start, 200, json.dumps(answer).encode(), JSON_TYPE)
 
     def _moto(self, environ: dict[str, Any], start: Start, service: str, controls: bool) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "").lstrip("/")
@@ -133,12 +133,10 @@ def _signed(environ: dict[str, Any]) -> signatures.Signed:
         raw = "/" + raw.split("://", 1)[1].partition("/")[2]
     headers = {name[5:].replace("_", "-").lower(): value for name, value in environ.items() if name.startswith("HTTP_")}
     for name in ("CONTENT_TYPE", "CONTENT_LENGTH"):
-        if environ.get(name):
+        if name in environ:
             headers[name.replace("_", "-").lower()] = environ[name]
     path, _, query = raw.partition("?")
-    return signatures.Signed(
-        environ["REQUEST_METHOD"], path, query, headers, lambda: hashlib.sha256(body_of(environ)).hexdigest()
-    )
+    return signatures.Signed(environ["REQUEST_METHOD"], path, query, headers, lambda: body_of(environ))
 
 
 def _answer(start: Start, status: int, body: bytes, kind: str, *more: tuple[str, str]) -> Iterable[bytes]:

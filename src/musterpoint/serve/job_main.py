@@ -1,4 +1,4 @@
-"""What the process of a job runs, by the job's kind."""
+"""The program of a job's process."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ import socket
 import sys
 import threading
 import traceback
-from typing import Iterable, Mapping
+from typing import Iterable
 
 from musterpoint.core.processes.process_tree import die_with_parent
-from musterpoint.serve.job_process import Job, JobProcess, Link
-from musterpoint.serve.processing_job import ProcessingJob
+from musterpoint.serve.job_process import Job, Link
 from musterpoint.serve.settings import Settings
-from musterpoint.serve.state import PROCESSING, TRAINING, key_of
 from musterpoint.serve.training_job import TrainingJob
-
-_KINDS: Mapping[str, type[JobProcess]] = {TRAINING: TrainingJob, PROCESSING: ProcessingJob}
 
 
 def main() -> None:
@@ -30,10 +26,10 @@ def main() -> None:
             return
         told = json.loads(first)
         job, settings = Job(**told["job"]), Settings(**told["settings"])
-        log = os.open(settings.job_log(key_of(job.kind, job.name)), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        log = os.open(settings.job_log(job.name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         for number in (1, 2):
             os.dup2(log, number)
-        process = _KINDS[job.kind](settings, job, Link(given))
+        process = TrainingJob(settings, job, Link(given))
         threading.Thread(target=_listen, args=(process, lines), name="orders", daemon=True).start()
         try:
             process.main()
@@ -42,7 +38,7 @@ def main() -> None:
             given.shutdown(socket.SHUT_WR)
 
 
-def _listen(process: JobProcess, lines: Iterable[str]) -> None:
+def _listen(process: TrainingJob, lines: Iterable[str]) -> None:
     for line in lines:
         try:
             process.take(json.loads(line))

@@ -1,10 +1,8 @@
-"""The process of one job, of any kind: it runs the job's hosts, and tells the server of it.
-
-It ends with the server, whose end of the socket then ends; what is below it ends with it.
-"""
+"""The ways of a job's process: to the server, with statuses and output, and to S3, with files."""
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -12,19 +10,22 @@ import shutil
 import socket
 import threading
 import time
-from abc import ABC, abstractmethod
+import urllib.error
+import urllib.request
 from typing import Any, Callable, Mapping, NamedTuple
 
-from musterpoint.base.below import Below, below, notes_of
+from musterpoint.base.below import Below, Tree, below, notes_of
 from musterpoint.base.errors import FetchError
 from musterpoint.base.metrics import Point
 from musterpoint.core.data import moves
 from musterpoint.core.data.mover_process import Access, NotMoved, Say, run_here
 from musterpoint.core.data.places import ALONE, Channel, Share
-from musterpoint.serve.job_run import JobRun
 from musterpoint.serve.settings import Settings
-from musterpoint.serve.state import END, INTERRUPT, STOP, key_of
 
+LARGEST_WHOLE = 16 << 20
+"""Bytes of a file that is sent in one request, which the server holds in memory; larger ones go in parts."""
+LONGEST_PUT = 60.0
+"""Seconds in which the server answers such a request."""
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
@@ -33,10 +34,15 @@ class TransferError(Exception):
 
 
 class Transfers:
-    """One job's transfers. ``given_up`` is asked while they run: an exception from it ends them."""
+    """One job's transfers. ``given_up`` is asked while they run: an exception from it ends them.
 
-    def __init__(self, settings: Settings, given_up: Callable[[], None]) -> None:
-        self._given_up = given_up
+    ``uploads``: presigned URLs, by the URIs of their objects.
+    """
+
+    def __init__(
+        self, settings: Settings, given_up: Callable[[], None], uploads: Mapping[str, str] | None = None
+    ) -> None:
+        self._given_up, self._uploads = given_up, uploads or {}
         self.access = access_of(settings)
 
     def bring(self, channel: Channel, folder: str, share: Share = ALONE) -> None:
@@ -61,8 +67,14 @@ class Transfers:
         self._do(ask)
 
     def upload(self, path: str, uri: str) -> None:
-        """Sends a file to the place ``uri``, below which it keeps its name."""
-        self._do(lambda: moves.send_file(path, uri, self.access, run=self._run))
+        """Sends a file to the place ``uri``, below which it keeps its name.
+
+        A small one goes from here, by its presigned URL. Where that fails the program sends it, which knows why.
+        """
+        self._given_up()
+        url = self._uploads.get(f"{uri}/{os.path.basename(path)}", "")
+        if not url or not _is_put(path, url):
+            self._do(lambda: moves.send_file(path, uri, self.access, run=self._run))
 
     def upload_tree(self, place: str, name: str, uri: str) -> None:
         """Sends every file below the folder ``name`` of a tree that a job has written. A link in its place isn't
@@ -87,6 +99,24 @@ class Transfers:
             action()
         except FetchError as error:
             raise TransferError(str(error)) from None
+
+
+def _is_put(path: str, url: str) -> bool:
+    """Tells whether the file ``path`` is a small one, and the server has taken it."""
+    folder, name = os.path.split(os.path.realpath(path))
+    try:
+        with Tree(folder).file(name) as file:
+            data = file.read(LARGEST_WHOLE + 1)
+        if len(data) > LARGEST_WHOLE:
+            return False
+        request = urllib.request.Request(url, data, {"Content-Type": "binary/octet-stream"}, method="PUT")
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=LONGEST_PUT):
+            return True
+    except urllib.error.HTTPError as error:
+        error.close()
+    except (OSError, http.client.HTTPException) as error:
+        print(f"{url.partition('?')[0]} can't be reached: {error}; it is tried again", flush=True)
+    return False
 
 
 def access_of(settings: Settings) -> Access:
@@ -117,12 +147,13 @@ _LINE_END = re.compile(rb"\r?\n|\r")
 class Job(NamedTuple):
     """The job as the server tells it."""
 
-    kind: str
     name: str
     arn: str
     created: float
     request: Mapping[str, Any]
     status: str
+    uploads: Mapping[str, str] = {}
+    """Presigned URLs of the archives that it may leave, by their URIs."""
 
 
 class Link:
@@ -196,54 +227,3 @@ class Output:
                 self._link.send(run=self._run, lines=lines)
             if points:
                 self._link.send(points=points)
-
-
-class JobProcess(ABC):
-    """One job, from its first host to its last status."""
-
-    def __init__(self, settings: Settings, job: Job, link: Link) -> None:
-        self._settings, self._job, self._link = settings, job, link
-        self._directory = settings.job_directory(key_of(job.kind, job.name))
-        self._run: JobRun | None = None
-        self._over: JobRun | None = None
-        self._ended_for = STOP if job.status == "Stopping" else ""
-        self._transfers = Transfers(settings, self._give_up)
-
-    def main(self) -> None:
-        """Runs the job."""
-        os.makedirs(self._empty, exist_ok=True)
-        number = 1
-        while self._once(number):
-            number += 1
-
-    @property
-    def _empty(self) -> str:
-        """An empty directory in the place of the user's code: that comes as the request says."""
-        return os.path.join(self._directory, "empty")
-
-    @abstractmethod
-    def _once(self, number: int) -> bool:
-        """One run of the job; whether it is to be run again."""
-
-    def _enter(self, status: str, message: str = "", **facts: Any) -> None:
-        self._link.send(status=status, message=message, facts=facts)
-
-    def _give_up(self) -> None:
-        """A stop ends what is brought before the hosts start; what they left is brought away all the same."""
-        if self._run is not None and self._run is not self._over and self._ended_for:
-            self._run.give_up()
-
-    def take(self, order: Mapping[str, Any]) -> None:
-        """An order of the server, in the thread that reads them."""
-        what = order["order"]
-        if what in (STOP, END, INTERRUPT):
-            if what != INTERRUPT:
-                self._ended_for = what
-            if self._run is not None:
-                self._run.end(what)
-        elif self._run is not None:
-            self._lose(order["host"], self._run)
-
-    def _lose(self, host: str, run: JobRun) -> None:
-        """Takes a host away, where the kind of job has such a fault."""
-        print(f"{host} isn't taken away: jobs of this kind have no faults", flush=True)

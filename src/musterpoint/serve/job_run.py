@@ -19,14 +19,13 @@ from musterpoint.local.docker_hosts import DockerHosts
 from musterpoint.local.job_request import LocalJob
 from musterpoint.local.netns_hosts import NetnsHosts, why_unavailable
 from musterpoint.local.observer import Steered
-from musterpoint.local.platforms.local_platform import HostProcess, LocalPlatform, PlayedHost
+from musterpoint.local.platforms.local_platform import LocalPlatform
 from musterpoint.local.process_hosts import ProcessHosts, can_have_own_tree
-from musterpoint.local.results import ALGORITHM_ERROR, Phase
-from musterpoint.local.tree import BASE, Layout
+from musterpoint.local.results import Phase
+from musterpoint.local.tree import Layout
 from musterpoint.local.way_out import MACHINE
 from musterpoint.serve.settings import Settings
 from musterpoint.serve.state import END
-from musterpoint.serve.training_request import GRACE
 
 _CHUNK = 1 << 16
 MOST_CONNECTIONS = 256
@@ -274,29 +273,3 @@ def final_metrics(description: Mapping[str, Any]) -> list[dict[str, Any]]:
         {**each, "Timestamp": datetime.fromisoformat(each["Timestamp"]).timestamp()}
         for each in description.get("FinalMetricDataList", ())
     ]
-
-
-def platform_of(
-    hosts: tuple[str, ...],
-    prepare: Callable[[LocalJob, str, Layout], None],
-    environment: Callable[[PlayedHost], dict[str, str]],
-    processes: Callable[[PlayedHost], Sequence[HostProcess]],
-) -> LocalPlatform:
-    """The platform of a job of any kind, checked already. Hosts that share this machine's directories are told where
-    their ``/opt/ml`` is.
-    """
-
-    def with_tree(host: PlayedHost) -> dict[str, str]:
-        found = environment(host)
-        return found if host.tree == BASE else {**found, "SAGEMAKER_BASE_DIR": host.tree}
-
-    return LocalPlatform(
-        host_names=lambda count, naming: hosts,
-        read_distribution=lambda distribution, count: {},
-        check=lambda job: None,
-        prepare=prepare,
-        environment=with_tree,
-        processes=processes,
-        failure_head=ALGORITHM_ERROR,
-        grace=GRACE,
-    )

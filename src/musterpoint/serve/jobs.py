@@ -18,31 +18,24 @@ import sys
 import threading
 import time
 import traceback
+import urllib.parse
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from musterpoint.base.metrics import Point
 from musterpoint.local.tree import write_text
 from musterpoint.serve.credentials import Credentials, Pair
+from musterpoint.serve.job_process import url_of
 from musterpoint.serve.moto_services import Line, Telemetry
 from musterpoint.serve.settings import Settings
-from musterpoint.serve.state import (
-    END,
-    INTERNAL_ERROR,
-    OVER,
-    PRIMARY,
-    PROCESSING,
-    STOP,
-    TRAINING,
-    Record,
-    State,
-    entered,
-    key_of,
-)
+from musterpoint.serve.state import END, INTERNAL_ERROR, OVER, PRIMARY, STOP, Record, State, entered
+from musterpoint.serve.training_request import archives
 
 LONGEST_ORDER = 10
 """Seconds that a job's process gets to take an order."""
 LONGEST_END = 4.0
 """Seconds that jobs get to end with the server; then they are killed."""
+LONGEST_URL = 10 * 365 * 86400
+"""Seconds that a job's URLs of S3 last; its keys end with it."""
 OF_AWS = ("AWS_", "S3_ENDPOINT_URL")
 """Begin the names of variables by which whoever has started the server reaches AWS: no job gets them."""
 _RUN = "import sys; sys.path[:] = filter(None, sys.path); from musterpoint.serve.job_main import main; main()"
@@ -52,14 +45,14 @@ _RUN = "import sys; sys.path[:] = filter(None, sys.path); from musterpoint.serve
 class Running(NamedTuple):
     """A job's process, the server's end of its socket, and the pair of keys that it has."""
 
-    key: str
+    name: str
     process: subprocess.Popen[bytes]
     link: socket.socket
     pair: Pair
 
 
 class Jobs:
-    """The running jobs of one server, by their keys."""
+    """The running jobs of one server, by their names."""
 
     def __init__(
         self,
@@ -83,11 +76,9 @@ class Jobs:
 
     def add(
         self,
-        kind: str,
         name: str,
         request: Mapping[str, Any],
         tags: Mapping[str, str],
-        parent: str,
         notes: Sequence[str] = (),
         longest_wait: float = math.inf,
     ) -> Record:
@@ -96,14 +87,14 @@ class Jobs:
         ``notes``: sentences with which the job's log begins. ``longest_wait``: seconds after which it isn't started
         any more.
         """
-        arn, most = self._settings.arn(kind, name), self._settings.max_jobs
+        arn, most = self._settings.arn(name), self._settings.max_jobs
         status, message = "Starting", ""
         if len(self._running) >= most:
             count = f"{most} job{'s' if most > 1 else ''}"
             status, message = "Pending", f"Waiting for its turn: this server runs {count} at once"
-        job = entered(Record(kind, name, arn, "InProgress", parent, 0.0, 0.0, None, request, {}), status, message)
+        job = entered(Record(name, arn, "InProgress", 0.0, 0.0, None, request, {}), status, message)
         facts = {**job.facts, "_notes": tuple(notes), "_start_until": time.time() + longest_wait}
-        record = self._state.add(kind, name, arn, job.status, request, facts, tags, parent)
+        record = self._state.add(name, arn, job.status, request, facts, tags)
         with self._changed:
             self._changed.notify_all()
         return record
@@ -117,19 +108,19 @@ class Jobs:
             stopping = entered(record, "Stopping")
             return stopping if record.facts.get("_started") else entered(stopping, "Stopped")
 
-        self._state.change(job.kind, job.name, change)
-        self.order(key_of(job.kind, job.name), {"order": STOP})
+        self._state.change(job.name, change)
+        self.order(job.name, {"order": STOP})
 
-    def order(self, key: str, order: Mapping[str, Any]) -> bool:
+    def order(self, name: str, order: Mapping[str, Any]) -> bool:
         """Tells a job; False: it doesn't run."""
         with self._changed:
-            running = self._running.get(key)
+            running = self._running.get(name)
             return running is not None and _tell(running, order)
 
-    def forget(self, key: str) -> None:
+    def forget(self, name: str) -> None:
         """Removes the files of a job that is over."""
-        self._telemetry.forget(key)
-        shutil.rmtree(self._settings.job_directory(key), ignore_errors=True)
+        self._telemetry.forget(name)
+        shutil.rmtree(self._settings.job_directory(name), ignore_errors=True)
 
     def end_all(self) -> None:
         """Ends all jobs at once, and returns when nothing of them is left."""
@@ -154,13 +145,13 @@ class Jobs:
         while True:
             with self._changed:
                 while True:
-                    waiting = self._waiting()
+                    waiting = self._state.select(self._waits)
                     left = self._give_up(waiting)
                     if (record := self._next(waiting)) is not None:
                         break
                     self._changed.wait(left)
             try:
-                started = self._state.change(record.kind, record.name, _started)
+                started = self._state.change(record.name, _started)
                 if started is not None and started.status not in OVER:
                     self._begin(started)
                     self._spare = _process()
@@ -182,34 +173,36 @@ class Jobs:
                 self._change(record, lambda now: entered(now, "MaxWaitTimeExceeded"))
         return min((min(seconds, threading.TIMEOUT_MAX) for _, seconds in left if seconds > 0), default=None)
 
-    def _waiting(self) -> list[Record]:
-        return [each for kind in (TRAINING, PROCESSING) for each in self._state.select(kind, self._waits)]
-
     def _waits(self, record: Record) -> bool:
         """Whether it may be started: a deleted job of the same name may still be ending."""
         is_new = record.ended is None and "_started" not in record.facts
-        return is_new and key_of(record.kind, record.name) not in self._running
+        return is_new and record.name not in self._running
 
     def _begin(self, record: Record) -> None:
-        key = key_of(record.kind, record.name)
-        folder = self._settings.job_directory(key)
+        folder = self._settings.job_directory(record.name)
         put_aside(folder)
         os.makedirs(folder)
         notes = "".join(f"[muster serve] {note}\n" for note in record.facts["_notes"])
-        write_text(self._settings.job_log(key), notes, private=True)
+        write_text(self._settings.job_log(record.name), notes, private=True)
         if self._spare is None or self._spare[0].poll() is not None:
             self._spare = _process()
         (process, link), self._spare = self._spare, None
         pair = self._credentials.of_job()
-        running = Running(key, process, link, pair)
+        running = Running(record.name, process, link, pair)
         settings = self._settings._replace(access_key=pair.access_key, secret_key=pair.secret_key)
         with self._changed:  # a stop is in the record by now, or finds the job running
-            self._running[key] = running
-            now = self._state.find(record.kind, record.name) or record
-            job = {name: getattr(now, name) for name in ("kind", "name", "arn", "created", "request", "status")}
-            if not _tell(running, {"settings": settings._asdict(), "job": job}):
+            self._running[record.name] = running
+            now = self._state.find(record.name) or record
+            job = {name: getattr(now, name) for name in ("name", "arn", "created", "request", "status")}
+            uploads = {uri: self._presigned(uri, pair) for uri in archives(record.request)}
+            if not _tell(running, {"settings": settings._asdict(), "job": {**job, "uploads": uploads}}):
                 process.kill()
         threading.Thread(target=self._hear, args=(running, record), name=f"job {record.name}", daemon=True).start()
+
+    def _presigned(self, uri: str, pair: Pair) -> str:
+        """The URL by which a job may put an object, as long as it has its keys."""
+        key = urllib.parse.quote(uri.removeprefix("s3://"))
+        return pair.presigned(f"{url_of(self._settings)}/{key}", self._settings.region, LONGEST_URL)
 
     # -- a thread for each --
 
@@ -228,11 +221,11 @@ class Jobs:
             running.link.close()
             code = running.process.wait()
             self._credentials.revoke(running.pair)
-            log = self._settings.job_log(running.key)
+            log = self._settings.job_log(running.name)
             self._fail(record, f"{INTERNAL_ERROR} (the job's process ended with code {code}: {log} says more)")
             with self._changed:
-                if self._running.get(running.key) is running:
-                    del self._running[running.key]
+                if self._running.get(running.name) is running:
+                    del self._running[running.name]
                 self._changed.notify_all()
 
     def _fail(self, record: Record, reason: str) -> None:
@@ -241,11 +234,11 @@ class Jobs:
 
     def _change(self, record: Record, change: Callable[[Record], Record | None]) -> None:
         """Changes the job of ``record``, and never a later one of its name."""
-        self._state.change(record.kind, record.name, lambda now: change(now) if now.number == record.number else None)
+        self._state.change(record.name, lambda now: change(now) if now.number == record.number else None)
 
     def _take(self, running: Running, record: Record, said: Mapping[str, Any]) -> None:
         if "lines" in said:
-            self._telemetry.lines(running.key, said["run"], [Line(*each) for each in said["lines"]])
+            self._telemetry.lines(running.name, said["run"], [Line(*each) for each in said["lines"]])
         elif "points" in said:
             self._telemetry.points(record.name, [Point(*each) for each in said["points"]])
         elif "status" in said:

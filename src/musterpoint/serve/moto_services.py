@@ -19,7 +19,7 @@ from werkzeug.wrappers import Response
 
 from musterpoint.base.metrics import Point
 from musterpoint.serve.settings import ACCOUNT, Settings
-from musterpoint.serve.state import PROCESSING, TRAINING, Listeners, split_key
+from musterpoint.serve.state import Listeners
 
 Start = Callable[..., Any]
 Wsgi = Callable[[dict[str, Any], Start], Iterable[bytes]]
@@ -54,11 +54,6 @@ class MotoServices:
             base_url=self._settings.url,
             headers={"Authorization": f"{signed}SignedHeaders=host, Signature=0", **given},
         )
-
-    def read(self, bucket: str, key: str) -> bytes | None:
-        """An object's content; None: there is none."""
-        answer = self.call("s3", "GET", f"/{bucket}/{urllib.parse.quote(key)}")
-        return answer.data if answer.status_code == 200 else None
 
     def load_ahead(self) -> None:
         for service in _LOADED_AHEAD:
@@ -97,8 +92,8 @@ def simulated(body: bytes) -> bytes | None:
     ).encode()
 
 
-GROUPS = {TRAINING: "/aws/sagemaker/TrainingJobs", PROCESSING: "/aws/sagemaker/ProcessingJobs"}
-"""The log groups, by kind of job; that of training jobs is also the namespace of their metrics."""
+GROUP = "/aws/sagemaker/TrainingJobs"
+"""The log group of all jobs, and the namespace of their metrics."""
 MOST_LINES, MOST_POINTS = 200_000, 100_000
 """In memory, of all jobs; the oldest go first, and their streams stay."""
 MOST_BYTES = 256 << 20
@@ -123,7 +118,7 @@ Heard = Callable[[str, Sequence[Line]], None]
 
 
 class Telemetry:
-    """The output of all jobs, by their keys. Listeners are called with each job's new lines, and with none
+    """The output of all jobs, by their names. Listeners are called with each job's new lines, and with none
     where it has new values of metrics; they must not wait.
     """
 
@@ -131,40 +126,39 @@ class Telemetry:
         self._region = region
         self._lock = threading.Lock()
         self._recent: dict[str, deque[Line]] = {}
-        self._kept: deque[tuple[str, str, int, int]] = deque()
+        self._kept: deque[tuple[str, int, int]] = deque()
         self._count = self._bytes = 0
         self._listeners = Listeners(say)
 
-    def listen(self, heard: Heard, key: str = "") -> tuple[list[Line], Callable[[], None]]:
-        """The last lines of the job ``key``, and a call that ends the listening; each later line is heard once."""
+    def listen(self, heard: Heard, name: str = "") -> tuple[list[Line], Callable[[], None]]:
+        """The last lines of the job ``name``, and a call that ends the listening; each later line is heard once."""
         with self._lock:
-            return list(self._recent.get(key, ())), self._listeners.add(heard)
+            return list(self._recent.get(name, ())), self._listeners.add(heard)
 
-    def lines(self, key: str, run: int, lines: Sequence[Line]) -> None:
+    def lines(self, name: str, run: int, lines: Sequence[Line]) -> None:
         """Keeps lines of a job's run that began at ``run`` (seconds since the epoch)."""
-        kind, name = split_key(key)
         with self._lock:
             short = [line._replace(text=line.text[:LONGEST_SHOWN]) for line in lines]
-            self._recent.setdefault(key, deque(maxlen=RECENT)).extend(short)
+            self._recent.setdefault(name, deque(maxlen=RECENT)).extend(short)
             for host in dict.fromkeys(line.host for line in lines):
                 own = [{"timestamp": line.at, "message": _cut(line.text)} for line in lines if line.host == host]
                 size = sum(len(line.text) for line in lines if line.host == host)
-                self._put(GROUPS[kind], f"{name}/{host}-{run}", own, size)
-            self._listeners.tell(key, lines)
+                self._put(f"{name}/{host}-{run}", own, size)
+            self._listeners.tell(name, lines)
 
-    def _put(self, group: str, stream: str, events: list[dict[str, object]], size: int) -> None:
+    def _put(self, stream: str, events: list[dict[str, object]], size: int) -> None:
         backend = logs_backends[ACCOUNT][self._region]
-        if group not in backend.groups:
-            backend.create_log_group(group, {})
-        backend.ensure_log_stream(group, stream)
-        backend.groups[group].put_log_events(stream, events)
-        self._kept.append((group, stream, len(events), size))
+        if GROUP not in backend.groups:
+            backend.create_log_group(GROUP, {})
+        backend.ensure_log_stream(GROUP, stream)
+        backend.groups[GROUP].put_log_events(stream, events)
+        self._kept.append((stream, len(events), size))
         self._count, self._bytes = self._count + len(events), self._bytes + size
         while self._count > MOST_LINES or self._bytes > MOST_BYTES:
-            group, stream, count, size = self._kept.popleft()
+            stream, count, size = self._kept.popleft()
             self._count, self._bytes = self._count - count, self._bytes - size
-            if group in backend.groups and stream in backend.groups[group].streams:
-                del backend.groups[group].streams[stream].events[:count]
+            if GROUP in backend.groups and stream in backend.groups[GROUP].streams:
+                del backend.groups[GROUP].streams[stream].events[:count]
 
     def points(self, name: str, points: Iterable[Point]) -> None:
         """Keeps values of the metrics of the training job ``name``."""
@@ -172,7 +166,7 @@ class Telemetry:
         dimensions = [{"Name": "TrainingJobName", "Value": name}]
         with self._lock:
             backend.put_metric_data(
-                GROUPS[TRAINING],
+                GROUP,
                 [
                     {
                         "MetricName": point.name,
@@ -186,9 +180,9 @@ class Telemetry:
             del backend.metric_data[:-MOST_POINTS]
             self._listeners.tell(name, ())
 
-    def forget(self, key: str) -> None:
+    def forget(self, name: str) -> None:
         with self._lock:
-            self._recent.pop(key, None)
+            self._recent.pop(name, None)
 
     def clear(self) -> None:
         """Forgets what isn't moto's."""

@@ -13,53 +13,35 @@
 
   const newest = () => [...jobs.values()].sort((a, b) => b.created - a.created);
   function list() {
-    const words = $("filter").value.toLowerCase(), found = newest().filter(job => `${job.name} ${job.kind} ${job.status} ${job.secondary}`.toLowerCase().includes(words));
+    const words = $("filter").value.toLowerCase(), found = newest().filter(job => `${job.name} ${job.status} ${job.secondary}`.toLowerCase().includes(words));
     $("none").hidden = jobs.size > 0;
     // what is there stays, so that a click that begins on it ends on it
     const wanted = found.map(job => {
-      const item = items.get(job.key) || entry(job.key), button = item.firstChild;
-      const words = [job.secondary || job.status, job.state, `${job.kind} · ${job.size} · ${clock(job.created)}`];
+      const item = items.get(job.name) || entry(job.name), button = item.firstChild;
+      const words = [job.secondary || job.status, job.status, `${job.size} · ${clock(job.created)}`];
       if (item.words !== words.join()) {
         item.words = words.join();
         button.replaceChildren(made("b", job.name), made("span", words[0], words[1]), made("span", ` · ${words[2]}`, "when"));
       }
-      button.setAttribute("aria-current", job.key === chosen);
+      button.setAttribute("aria-current", job.name === chosen);
       return item;
     });
     if (wanted.length !== $("jobs").children.length || wanted.some((item, at) => $("jobs").children[at] !== item)) $("jobs").replaceChildren(...wanted);
   }
-  function leads(words, key) {
-    const button = made("button", words);
-    button.onclick = () => { location.hash = encodeURIComponent(key); };
-    return button;
-  }
-  function entry(key) {
-    const item = made("li");
-    item.append(leads(undefined, key));
-    items.set(key, item);
+  function entry(name) {
+    const item = made("li"), button = made("button");
+    button.onclick = () => { location.hash = encodeURIComponent(name); };
+    item.append(button);
+    items.set(name, item);
     return item;
-  }
-  function parts(job) {
-    $("parts").hidden = !job.parts.length;
-    $("consists").textContent = job.kind === "pipeline" ? "Steps" : "Training jobs, the best first";
-    const words = JSON.stringify(job.parts);
-    if ($("rows").words === words) return;
-    $("rows").words = words;
-    $("rows").replaceChildren(...job.parts.map(part => {
-      const line = made("tr"), name = made("td");
-      name.append(part.key ? leads(part.name, part.key) : part.name);
-      line.append(name, made("td", part.status, part.state), made("td", part.note, "when"));
-      return line;
-    }));
   }
   function details(job) {
     $("job").hidden = false;
     $("name").textContent = job.name;
     $("status").textContent = job.secondary || job.status;
-    $("status").className = `badge ${job.state}`;
-    $("about").textContent = `${job.kind} · ${job.about}`;
+    $("status").className = `badge ${job.status}`;
+    $("about").textContent = job.about;
     $("stop").disabled = !job.stoppable;
-    $("interrupt").hidden = !job.trains;
     $("interrupt").disabled = !(job.stoppable && job.spot);
     $("interrupt").title = job.spot ? "takes the spot instances away" : "only for spot jobs";
     $("reason").hidden = !job.reason;
@@ -70,10 +52,8 @@
       item.title = step.StatusMessage;
       return item;
     }));
-    parts(job);
-    $("logs").hidden = !job.logs;
     $("timeline").hidden = !job.report;
-    const report = job.report ? `/_muster/page/report?job=${encodeURIComponent(job.key)}` : "";
+    const report = job.report ? `/_muster/page/report?job=${encodeURIComponent(job.name)}` : "";
     if (report && reported !== `${report} ${job.transitions.length}`) {
       reported = `${report} ${job.transitions.length}`;
       $("report").src = report;
@@ -123,9 +103,9 @@
     news.onerror = () => { $("state").textContent = "the server doesn't answer; trying again"; lines = []; length = 0; rests.clear(); };
     const on = (kind, action) => news.addEventListener(kind, event => action(JSON.parse(event.data)));
     on("jobs", rows => {
-      for (const row of rows) row.status ? jobs.set(row.key, row) : jobs.delete(row.key);
+      for (const row of rows) row.status ? jobs.set(row.name, row) : jobs.delete(row.name);
       if (!chosen && jobs.size) {
-        chosen = newest()[0].key;
+        chosen = newest()[0].name;
         return listen();
       }
       list();

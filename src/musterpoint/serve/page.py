@@ -18,18 +18,19 @@ from itertools import groupby
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
-from musterpoint.serve.errors import ApiError
+from musterpoint.serve.errors import ApiError, absent
 from musterpoint.serve.moto_services import Line, Start
-from musterpoint.serve.operations import Context
-from musterpoint.serve.shown_jobs import KINDS, details, newest_run, row, rows, stop, the
-from musterpoint.serve.state import INTERRUPT, OVER, TRAINING, Record, key_of
-from musterpoint.serve.training_request import is_spot
+from musterpoint.serve.operations import Context, Request, training_jobs
+from musterpoint.serve.state import INTERRUPT, OVER, Record
+from musterpoint.serve.training_request import hosts, is_spot
 from musterpoint.tools.viewer.curves import FILE, read_curves, to_json
 from musterpoint.tools.viewer.history import TIMELINE, read_history
 from musterpoint.tools.viewer.lanes import lanes_of
 from musterpoint.tools.viewer.page import own_file, to_html
 
 BELOW = "/_muster/page/"
+MOST_JOBS = 200
+"""In the list."""
 _BEAT = 15.0
 """Seconds between two words to a listener for whom there is nothing new."""
 _MOST_WAITING = 10_000
@@ -100,22 +101,22 @@ class Page:
         if what == "style.css":
             return _send(start, 200, _own("page.css"), "text/css; charset=utf-8")
         if what == "jobs":
-            return _send(start, 200, json.dumps(rows(self._context)).encode(), _JSON)
+            return _send(start, 200, json.dumps(_rows(self._context)).encode(), _JSON)
         if what == "news":
             head = [("Content-Type", "text/event-stream"), ("Cache-Control", "no-store")]
             start("200 OK", head)
             return News(self._context, asked.get("job", ""))
         if what == "report":
-            history = read_history([newest_run(self._context, the(self._context, asked.get("job", "")))])
+            history = read_history([_newest_run(self._context, _the(self._context, asked.get("job", "")))])
             return _send(start, 200, to_html(history, lanes_of(history), within=True).encode(), _HTML)
         raise Refusal(404, f"{path}: there is nothing")
 
     def _press(self, what: str, job: str) -> None:
         context = self._context
         if what == "stop":
-            stop(context, job)
+            training_jobs.stop(Request("StopTrainingJob", {"TrainingJobName": job}, context))
             return
-        record = context.state.find(TRAINING, job)
+        record = context.state.find(job)
         if what != "interrupt" or record is None:
             raise Refusal(404, f"{what} {job}: there is nothing")
         if not is_spot(record.request) or record.status in OVER:
@@ -126,7 +127,7 @@ class Page:
 class News:
     """What the page hears as it happens, as server-sent events: statuses, lines of logs, values of metrics.
 
-    ``job``: the key of the one whose details it wants, or empty.
+    ``job``: the name of the one whose details it wants, or empty.
     """
 
     def __init__(self, context: Context, job: str) -> None:
@@ -137,8 +138,8 @@ class News:
         self._forget_state = context.state.listen(self._put)
         self._recent, self._forget_lines = context.telemetry.listen(self._wrote, job)
 
-    def _wrote(self, key: str, lines: Sequence[Line]) -> None:
-        if key == self._job:
+    def _wrote(self, name: str, lines: Sequence[Line]) -> None:
+        if name == self._job:
             self._put(lines)
 
     def _put(self, what: Record | Sequence[Line]) -> None:
@@ -149,7 +150,7 @@ class News:
 
     def __iter__(self) -> Iterator[bytes]:
         try:
-            yield _event("jobs", rows(self._context))
+            yield _event("jobs", _rows(self._context))
             yield from self._lines(self._recent)
             yield from self._details()
             while True:
@@ -173,22 +174,10 @@ class News:
             yield _event("log", {"host": "", "text": "muster serve: lines are left out here; the host's log has all\n"})
         if not isinstance(what, Record):
             yield from self._lines(what) if what else self._details(curves_only=True)
-        elif what.kind in KINDS:
-            gone = {"key": key_of(what.kind, what.name), "status": ""}
-            yield _event("jobs", [row(what) if what.status else gone])
-            if key_of(what.kind, what.name) == self._job or self._is_part(what):
+        else:
+            yield _event("jobs", [_row(what) if what.status else {"name": what.name, "status": ""}])
+            if what.name == self._job:
                 yield from self._details()
-
-    def _is_part(self, record: Record) -> bool:
-        """Whether the job that is looked at has made this one."""
-        looked_at = self._looked_at() if record.parent else None
-        return looked_at is not None and record.parent == looked_at.arn
-
-    def _looked_at(self) -> Record | None:
-        try:
-            return the(self._context, self._job)
-        except ApiError:
-            return None
 
     def _lines(self, lines: Sequence[Line]) -> Iterator[bytes]:
         for host, own in groupby(lines, lambda line: line.host):
@@ -204,15 +193,68 @@ class News:
             yield _event("curves", to_json(read_curves(run, record.created)))
 
     def _details(self, curves_only: bool = False) -> Iterator[bytes]:
-        record = self._looked_at()
+        record = self._context.state.find(self._job)
         if record is None:
             return
-        run = newest_run(self._context, record)
+        run = _newest_run(self._context, record)
         yield from self._curves(record, run)
         if curves_only:
             return
         report = {"report": os.path.exists(os.path.join(run, TIMELINE))}
-        yield _event("job", {**row(record), **details(self._context, record), **report})
+        yield _event("job", {**_row(record), **_details(record), **report})
+
+
+def _the(context: Context, name: str) -> Record:
+    """The job of this name; an ApiError where there is none."""
+    found = context.state.find(name)
+    if found is None:
+        raise absent()
+    return found
+
+
+def _row(record: Record) -> dict[str, Any]:
+    """A job in the list."""
+    count = len(hosts(record.request))
+    return {
+        "name": record.name,
+        "status": record.status,
+        "secondary": record.facts.get("SecondaryStatus", ""),
+        "created": record.created,
+        "size": f"{count} host{'' if count == 1 else 's'}",
+    }
+
+
+def _rows(context: Context) -> list[dict[str, Any]]:
+    """The newest jobs, newest first."""
+    return [_row(record) for record in reversed(context.state.select()[-MOST_JOBS:])]
+
+
+def _details(record: Record) -> dict[str, Any]:
+    """The facts of one job beside its row."""
+    resources = record.request.get("ResourceConfig") or {}
+    model = (record.facts.get("ModelArtifacts") or {}).get("S3ModelArtifacts", "")
+    about = (
+        f"{len(hosts(record.request))} × {resources.get('InstanceType') or 'instance groups'}",
+        record.request.get("AlgorithmSpecification", {}).get("TrainingImage", ""),
+        f"model: {model}" if model else "",
+    )
+    return {
+        "about": " · ".join(filter(None, about)),
+        "reason": record.facts.get("FailureReason", ""),
+        "transitions": list(record.facts.get("SecondaryStatusTransitions", ())),
+        "stoppable": record.ended is None and record.status != "Stopping",
+        "spot": is_spot(record.request),
+    }
+
+
+def _newest_run(context: Context, record: Record) -> str:
+    """The directory of the job's newest run, or of the job where there is none."""
+    folder = context.settings.job_directory(record.name)
+    try:
+        numbers = [int(name[4:]) for name in os.listdir(folder) if name.startswith("run-") and name[4:].isdigit()]
+    except FileNotFoundError:
+        numbers = []
+    return os.path.join(folder, f"run-{max(numbers)}") if numbers else folder
 
 
 def _event(kind: str, value: Any) -> bytes:

@@ -6,14 +6,12 @@ import contextlib
 import io
 import math
 import os
-import queue
 import select
 import signal
 import socket
 import sys
 import threading
 import time
-import traceback
 from typing import Any, Callable, Iterable, Iterator
 
 from moto.moto_server.werkzeug_app import MotoRequestHandler
@@ -26,17 +24,13 @@ from musterpoint.serve.credentials import Credentials, new_pair
 from musterpoint.serve.dispatch import Dispatcher
 from musterpoint.serve.jobs import OF_AWS, Jobs
 from musterpoint.serve.moto_services import MotoServices, Telemetry
-from musterpoint.serve.operations import Context, executions, tuning_jobs
+from musterpoint.serve.operations import Context
 from musterpoint.serve.page import Page
 from musterpoint.serve.settings import Settings
-from musterpoint.serve.state import Record, State
+from musterpoint.serve.state import State
 
 MOST_CONNECTIONS = 256
 """At a time; for one more the slowest of those goes that are behind."""
-MOST_WAITING = 100_000
-"""Ends of jobs that wait to be followed; what is more is left out, with a word."""
-LONGEST_SEQUEL = 10.0
-"""Seconds that what follows a job gets to end with the server."""
 LEAST_RATE = 1024
 """Bytes per second that a client has to send or read while it is waited for, or it is behind."""
 MOST_AHEAD = 10.0
@@ -46,38 +40,6 @@ SILENCE = 60.0
 _UNSENT = 1 << 16
 """Bytes in the kernel that no client has taken yet; with more, one that reads slowly looks like one that doesn't."""
 _CLIENT = "musterpoint.client"
-
-
-class Sequels:
-    """A thread that has tuning jobs and executions of pipelines go on when one of their jobs is over."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._waiting: queue.Queue[Record | None] = queue.Queue(MOST_WAITING)
-        self._thread = threading.Thread(target=self._run, name="sequels", daemon=True)
-        context.state.listen(self._put)
-        self._thread.start()
-
-    def _put(self, record: Record) -> None:
-        if record.parent and record.ended is not None:
-            try:
-                self._waiting.put_nowait(record)
-            except queue.Full:
-                self._context.say(f"{MOST_WAITING:,} ends of jobs wait; nothing goes on after that of {record.name}")
-
-    def close(self) -> None:
-        """Returns when what has ended so far is followed, or a little later."""
-        with contextlib.suppress(queue.Full):
-            self._waiting.put(None, timeout=LONGEST_SEQUEL)
-        self._thread.join(LONGEST_SEQUEL)
-
-    def _run(self) -> None:
-        while (record := self._waiting.get()) is not None:
-            try:
-                tuning_jobs.changed(self._context, record)
-                executions.changed(self._context, record)
-            except Exception:
-                self._context.say(f"{record.name}: {traceback.format_exc()}")
 
 
 class Client(io.RawIOBase):
@@ -300,7 +262,6 @@ class RunningServer:
         self._jobs = Jobs(self.settings, state, telemetry, credentials, say)
         context = Context(self.settings, state, self._jobs, telemetry, moto, say)
         self._http = HttpServer(self.settings, Dispatcher(context, credentials, Page(context)), listening, say)
-        self._sequels = Sequels(context)
         self._jobs.start()
         for load in (moto.load_ahead, validation.service):
             threading.Thread(target=load, daemon=True).start()
@@ -308,7 +269,6 @@ class RunningServer:
 
     def close(self) -> None:
         self._jobs.close()
-        self._sequels.close()
         self._http.server_close()
 
 

@@ -63,17 +63,17 @@ class Settings(NamedTuple):
         """Where the page for browsers is, with its token."""
         return f"{self.url}/?token={self.token}"
 
-    def arn(self, kind: str, name: str) -> str:
-        """The ARN of a resource; SageMaker writes the name in lower case."""
-        return f"arn:aws:sagemaker:{self.region}:{ACCOUNT}:{kind}/{name.lower()}"
+    def arn(self, name: str) -> str:
+        """The ARN of a training job; SageMaker writes the name in lower case."""
+        return f"arn:aws:sagemaker:{self.region}:{ACCOUNT}:training-job/{name.lower()}"
 
-    def job_directory(self, key: str) -> str:
-        """Where everything of a job is: of a training job below ``jobs``, of another below its kind."""
-        return os.path.join(self.data, key if "/" in key else os.path.join("jobs", key))
+    def job_directory(self, name: str) -> str:
+        """The directory of everything that a training job leaves."""
+        return os.path.join(self.data, "jobs", name)
 
-    def job_log(self, key: str) -> str:
-        """What a job's process and its hosts have written."""
-        return os.path.join(self.job_directory(key), "log")
+    def job_log(self, name: str) -> str:
+        """The file of everything that a job's process and its hosts have written."""
+        return os.path.join(self.job_directory(name), "log")
 
     @property
     def variables(self) -> dict[str, str]:

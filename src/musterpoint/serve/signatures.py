@@ -1,20 +1,21 @@
-"""Checks the AWS signature of a request: Version 4, in its headers or in the query of a presigned URL, and Version 2 of
-S3's older presigned URLs, which boto3 makes by default.
+"""Checks the AWS signature of a request: botocore signs it again, as its client did, and the two are compared.
 
-The algorithms are AWS's (`version 4`_, `version 2`_). The answers are its own, too: a wrong secret, an old request.
-
-.. _version 4: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
-.. _version 2: https://docs.aws.amazon.com/AmazonS3/latest/userguide/RESTAuthentication.html
+Version 4 is taken, in headers and in the query of a presigned URL. Version 2, which AWS itself takes for old buckets
+only, is refused by name. The signatures of a body's chunks (``STREAMING-…``) aren't looked at.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
+import re
 import urllib.parse
 from datetime import datetime, timezone
-from typing import Callable, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
+
+from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth, SigV4Auth, SigV4QueryAuth
+from botocore.awsrequest import AWSRequest, HTTPHeaders
+from botocore.credentials import Credentials
 
 from musterpoint.serve.errors import ApiError
 
@@ -22,48 +23,56 @@ ALGORITHM = "AWS4-HMAC-SHA256"
 MOST_SKEW = 15 * 60.0
 """Seconds that the clocks of client and server may differ."""
 _TIME = "%Y%m%dT%H%M%SZ"
-_NAMES = (
-    "acl accelerate analytics cors delete inventory lifecycle location logging metrics notification partNumber policy "
-    "requestPayment restore tagging torrent uploadId uploads versionId versioning versions website "
-    "response-cache-control response-content-disposition response-content-encoding response-content-language "
-    "response-content-type response-expires"
-)
-_SUBRESOURCES = frozenset(_NAMES.split())
-"""What of a query is signed."""
+_DIGEST = "x-amz-content-sha256"
+_VERSION_2 = {"AWSAccessKeyId", "Signature", "Expires"}
+"""In the query of a URL that was presigned so."""
+_SIGNERS: Mapping[tuple[bool, bool], Any] = {
+    (False, False): SigV4Auth,
+    (False, True): SigV4QueryAuth,
+    (True, False): S3SigV4Auth,
+    (True, True): S3SigV4QueryAuth,
+}
+"""By whether a request is S3's, and whether its URL is presigned."""
 
 
 class Signed(NamedTuple):
     """A request as it was signed.
 
     ``path``: as it stands in the request line, still escaped. ``query``: likewise. ``headers``: names in lower case.
-    ``digest``: gives the SHA-256 of the body in hexadecimal; asked only where no header has it.
+    ``body``: reads the body; called only where the signature covers it.
     """
 
     method: str
     path: str
     query: str
     headers: Mapping[str, str]
-    digest: Callable[[], str]
+    body: Callable[[], bytes]
 
 
-class Scope(NamedTuple):
-    """Who signed a request, and for what."""
+class Claim(NamedTuple):
+    """What a request says about its signature.
+
+    ``headers``: the names of those that are signed. ``at``: when, as text. ``lasts``: seconds from then.
+    """
 
     access_key: str
     region: str
     service: str
-
-
-class Claim(NamedTuple):
-    """What a request says about its signature."""
-
-    scope: Scope
-    date: str
+    at: str
     headers: Sequence[str]
     signature: str
-    at: str
     presigned: bool
-    lasts: float = MOST_SKEW
+    lasts: float
+
+
+def refuse_version_2(request: Signed) -> None:
+    """An ApiError where the request has a signature of Version 2."""
+    if request.headers.get("authorization", "").startswith("AWS ") or _parameters(request).keys() >= _VERSION_2:
+        text = (
+            f"The authorization mechanism you have provided is not supported. Please use {ALGORITHM}. This is Version "
+            "2: boto3 presigns by Signature Version 4 where its client has Config(signature_version='s3v4')"
+        )
+        raise ApiError("InvalidRequest", text)
 
 
 def claim_of(request: Signed) -> Claim | None:
@@ -72,45 +81,38 @@ def claim_of(request: Signed) -> Claim | None:
     Raises:
         ApiError: it can't be read.
     """
-    header = request.headers.get("authorization", "")
-    query = dict(urllib.parse.parse_qsl(request.query, keep_blank_values=True))
+    header, query = request.headers.get("authorization", ""), _parameters(request)
     if header:
         algorithm, _, rest = header.partition(" ")
         if algorithm != ALGORITHM:
             raise ApiError("IncompleteSignatureException", f"expected {ALGORITHM}, got {algorithm}", 403)
-        parts = dict(part.strip().partition("=")[::2] for part in rest.split(","))
-        at = request.headers.get("x-amz-date", "")
-        return _claim(parts.get("Credential", ""), parts.get("SignedHeaders", ""), parts.get("Signature", ""), at)
-    if query.get("X-Amz-Algorithm") == ALGORITHM:
-        claim = _claim(
-            query.get("X-Amz-Credential", ""),
-            query.get("X-Amz-SignedHeaders", ""),
-            query.get("X-Amz-Signature", ""),
-            query.get("X-Amz-Date", ""),
-        )
-        lasts = query.get("X-Amz-Expires", "")
-        return claim._replace(presigned=True, lasts=float(lasts) if lasts.isdecimal() else 0.0)
-    return None
-
-
-def _claim(credential: str, headers: str, signature: str, at: str) -> Claim:
-    words = credential.split("/")
-    if len(words) < 5 or not signature or not headers or not at:
-        raise ApiError("IncompleteSignatureException", "the signature lacks a part, or its date", 403)
-    access_key, (date, region, service) = "/".join(words[:-4]), words[-4:-1]
-    return Claim(Scope(access_key, region, service), date, headers.split(";"), signature, at, False)
+        given = dict(part.strip().partition("=")[::2] for part in rest.split(","))
+        given["Date"] = request.headers.get("x-amz-date", "")
+        lasts = MOST_SKEW
+    elif query.get("X-Amz-Algorithm") == ALGORITHM:
+        given = {name.removeprefix("X-Amz-"): value for name, value in query.items()}
+        lasts = float(given["Expires"]) if given.get("Expires", "").isdecimal() else 0.0
+    else:
+        return None
+    words, names = given.get("Credential", "").split("/"), given.get("SignedHeaders", "").split(";")
+    if len(words) < 5 or "host" not in names or not given.get("Signature") or not given["Date"]:
+        text = "the signature lacks a part, or its date, or doesn't cover the header host"
+        raise ApiError("IncompleteSignatureException", text, 403)
+    region, service = words[-3:-1]
+    return Claim("/".join(words[:-4]), region, service, given["Date"], names, given["Signature"], not header, lasts)
 
 
 def verify(request: Signed, claim: Claim, secret: str, now: float) -> None:
     """Returns where ``request`` was signed with ``secret``.
 
     Raises:
-        ApiError: it wasn't, or too long ago.
+        ApiError: it wasn't, or too long ago; or it has changed since.
     """
-    wanted = sign(request, claim, secret)
-    if not hmac.compare_digest(wanted.encode(), claim.signature.encode()):
+    for_s3 = claim.service == "s3"
+    signature = sign(request, claim, secret) if request.headers.keys() >= {*claim.headers} else ""
+    if not hmac.compare_digest(signature.encode(), claim.signature.encode()):
         raise ApiError(
-            "SignatureDoesNotMatch" if claim.scope.service == "s3" else "InvalidSignatureException",
+            "SignatureDoesNotMatch" if for_s3 else "InvalidSignatureException",
             "The request signature we calculated does not match the signature you provided. Check your AWS Secret "
             "Access Key and signing method. Consult the service documentation for details.",
             403,
@@ -120,79 +122,44 @@ def verify(request: Signed, claim: Claim, secret: str, now: float) -> None:
     except ValueError:
         raise ApiError("IncompleteSignatureException", f"X-Amz-Date {claim.at!r} isn't a time", 403) from None
     if at - now > MOST_SKEW or now - at > claim.lasts:
-        code = "RequestTimeTooSkewed" if claim.scope.service == "s3" else "InvalidSignatureException"
+        code = "RequestTimeTooSkewed" if for_s3 else "InvalidSignatureException"
         text = "Request has expired" if claim.presigned else f"Signature expired: {claim.at} is too far from now"
         raise ApiError("AccessDenied" if claim.presigned else code, text, 403)
+    unsigned = [name for name in request.headers if name.startswith("x-amz-") and name not in claim.headers]
+    if for_s3 and unsigned:
+        text = f"There were headers present in the request which were not signed: {', '.join(unsigned)}"
+        raise ApiError("AccessDenied", text, 403)
+    said = request.headers.get(_DIGEST, "")
+    if re.fullmatch("[0-9a-f]{64}", said) and hashlib.sha256(request.body()).hexdigest() != said:
+        text = "The provided 'x-amz-content-sha256' header does not match what was computed."
+        raise ApiError("XAmzContentSHA256Mismatch", text)
 
 
 def sign(request: Signed, claim: Claim, secret: str) -> str:
     """The signature that ``request`` has where it was signed with ``secret``."""
-    for_s3 = claim.scope.service == "s3"
-    path = request.path or "/"
-    canonical = "\n".join(
-        [
-            request.method,
-            path if for_s3 else urllib.parse.quote(path, safe="/-_.~"),
-            _canonical_query(request.query),
-            *(f"{name}:{' '.join(request.headers.get(name, '').split())}" for name in claim.headers),
-            "",
-            ";".join(claim.headers),
-            _digest(request, claim, for_s3),
-        ]
-    )
-    scope = f"{claim.date}/{claim.scope.region}/{claim.scope.service}/aws4_request"
-    text = "\n".join([ALGORITHM, claim.at, scope, hashlib.sha256(canonical.encode()).hexdigest()])
-    key = b"AWS4" + secret.encode()
-    for word in scope.split("/"):
-        key = hmac.new(key, word.encode(), hashlib.sha256).digest()
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+    headers = HTTPHeaders()
+    for name in claim.headers:
+        headers[name] = request.headers[name]
+    again = AWSRequest(request.method, f"http://host{request.path or '/'}?{_signed_query(request.query)}", headers)
+    again.context["timestamp"] = claim.at
+    for_s3 = claim.service == "s3"
+    if _DIGEST not in claim.headers and not (for_s3 and claim.presigned):
+        again.data = request.body()
+    signer = _SIGNERS[for_s3, claim.presigned](Credentials(claim.access_key, secret), claim.service, claim.region)
+    signer.headers_to_sign = lambda _: headers  # others sign headers that botocore leaves out, such as User-Agent
+    found: str = signer.signature(signer.string_to_sign(again, signer.canonical_request(again)), again)
+    return found
 
 
-def _digest(request: Signed, claim: Claim, for_s3: bool) -> str:
-    if claim.presigned and for_s3:
-        return "UNSIGNED-PAYLOAD"
-    said = request.headers.get("x-amz-content-sha256", "")
-    return said if said and for_s3 else request.digest()
+def _signed_query(query: str) -> str:
+    """The query without its signature, each byte escaped as AWS has it: clients may send more of them as they are."""
+    pairs = [pair.partition("=")[::2] for pair in query.replace("+", " ").split("&") if pair]
+    return "&".join(f"{_escaped(name)}={_escaped(value)}" for name, value in pairs if name != "X-Amz-Signature")
 
 
-def _canonical_query(query: str) -> str:
-    pairs = urllib.parse.parse_qsl(query, keep_blank_values=True, strict_parsing=False)
-    quoted = [(urllib.parse.quote(name, safe="-_.~"), urllib.parse.quote(value, safe="-_.~")) for name, value in pairs]
-    return "&".join(f"{name}={value}" for name, value in sorted(quoted) if name != "X-Amz-Signature")
+def _escaped(text: str) -> str:
+    return urllib.parse.quote(urllib.parse.unquote_to_bytes(text), safe="-_.~")
 
 
-def key_of_version_2(request: Signed) -> str:
-    """The access key of such a URL; empty: it is none."""
-    query = _query(request)
-    return query["AWSAccessKeyId"] if {"AWSAccessKeyId", "Signature", "Expires"} <= query.keys() else ""
-
-
-def verify_version_2(request: Signed, secret: str, now: float) -> None:
-    """Returns where the URL was signed with ``secret``, and hasn't expired.
-
-    Raises:
-        ApiError: it wasn't, or has.
-    """
-    query = _query(request)
-    amazon = sorted((name, value) for name, value in request.headers.items() if name.startswith("x-amz-"))
-    named = sorted((name, value) for name, value in query.items() if name in _SUBRESOURCES)
-    pairs = "&".join(f"{name}={value}" if value else name for name, value in named)
-    text = "\n".join(
-        [
-            request.method,
-            request.headers.get("content-md5", ""),
-            request.headers.get("content-type", ""),
-            query["Expires"],
-            *(f"{name}:{value}" for name, value in amazon),
-            request.path + (f"?{pairs}" if pairs else ""),
-        ]
-    )
-    wanted = base64.b64encode(hmac.new(secret.encode(), text.encode(), hashlib.sha1).digest()).decode()
-    if not hmac.compare_digest(wanted.encode(), query["Signature"].encode()):
-        raise ApiError("SignatureDoesNotMatch", "The request signature we calculated does not match", 403)
-    if not query["Expires"].isdecimal() or float(query["Expires"]) < now:
-        raise ApiError("AccessDenied", "Request has expired", 403)
-
-
-def _query(request: Signed) -> dict[str, str]:
+def _parameters(request: Signed) -> dict[str, str]:
     return dict(urllib.parse.parse_qsl(request.query, keep_blank_values=True))

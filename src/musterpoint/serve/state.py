@@ -1,4 +1,4 @@
-"""Everything the server knows, in memory: one record per job (or other resource) of the API, and its tags.
+"""Everything the server knows, in memory: one record per training job, and its tags.
 
 A record has the request as it came, and the facts that have come up since, under the names they have in the answer of
 Describe. Each change is one step for all threads, and whoever listens hears of it.
@@ -21,20 +21,16 @@ PAGE = 10
 
 
 class Record(NamedTuple):
-    """One resource.
+    """One training job.
 
-    ``kind``: its noun, such as ``training-job``. ``name``: unique within its kind. ``status``: as the API calls it.
-    ``parent``: the ARN of what made it (a tuning job, an execution), or empty. ``created``, ``modified``, ``ended``: in
-    seconds since the epoch; ``ended`` is None while it isn't over. ``request``: what it was made with.
-    ``facts``: what else Describe answers, and under names that begin with ``_`` what only the server needs.
-    ``number``: counts what was made, in order.
+    ``status``: TrainingJobStatus. ``created``, ``modified``, ``ended``: in seconds since the epoch; ``ended`` is None
+    while it isn't over. ``request``: what it was made with. ``facts``: what else Describe answers, and under names that
+    begin with ``_`` what only the server needs. ``number``: counts jobs in the order in which they were made.
     """
 
-    kind: str
     name: str
     arn: str
     status: str
-    parent: str
     created: float
     modified: float
     ended: float | None
@@ -52,14 +48,11 @@ class Record(NamedTuple):
 
 
 class AlreadyThere(Exception):
-    """There is a resource of that kind and name."""
+    """A job has that name already."""
 
     def __init__(self, record: Record) -> None:
         super().__init__(record.name)
         self.record = record
-
-
-Key = tuple[str, str]
 
 
 class Listeners:
@@ -87,8 +80,8 @@ class State:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._changed = threading.Condition(threading.RLock())
-        self._records: dict[Key, Record] = {}
-        self._keys: dict[str, Key] = {}
+        self._records: dict[str, Record] = {}
+        self._names: dict[str, str] = {}
         self._tags: dict[str, dict[str, str]] = {}
         self._listeners = Listeners(say)
         self._count = 0
@@ -101,8 +94,8 @@ class State:
             return self._listeners.add(heard)
 
     def _put(self, record: Record) -> Record:
-        self._records[record.kind, record.name] = record
-        self._keys[record.arn] = record.kind, record.name
+        self._records[record.name] = record
+        self._names[record.arn] = record.name
         self._tell(record)
         return record
 
@@ -112,43 +105,41 @@ class State:
 
     def add(
         self,
-        kind: str,
         name: str,
         arn: str,
         status: str,
         request: Mapping[str, Any],
         facts: Mapping[str, Any],
         tags: Mapping[str, str] | None = None,
-        parent: str = "",
     ) -> Record:
-        """Keeps a new resource.
+        """Keeps a new job.
 
         Raises:
-            AlreadyThere: one of that kind and name, in whatever case.
+            AlreadyThere: one has that name, in whatever case.
         """
         now = time.time()
         with self._changed:
-            if arn in self._keys:
-                raise AlreadyThere(self._records[self._keys[arn]])
+            if arn in self._names:
+                raise AlreadyThere(self._records[self._names[arn]])
             self._count += 1
             self._tags[arn] = dict(tags or {})
-            return self._put(Record(kind, name, arn, status, parent, now, now, None, request, facts, self._count))
+            return self._put(Record(name, arn, status, now, now, None, request, facts, self._count))
 
-    def find(self, kind: str, name: str) -> Record | None:
-        return self._records.get((kind, name))
+    def find(self, name: str) -> Record | None:
+        return self._records.get(name)
 
-    def change(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
-        """Replaces a resource by what ``change`` makes of it; None from it: it stays as it was.
+    def change(self, name: str, change: Callable[[Record], Record | None]) -> Record | None:
+        """Replaces a job by the result of ``change``; None from it: the job stays as it was.
 
-        What is returned is the resource afterwards; None: there is none.
+        The job afterwards is returned; None: there is none.
         """
         with self._changed:
-            before = self.find(kind, name)
+            before = self.find(name)
             after = None if before is None else change(before)
             return before if after is None else self._put(after._replace(modified=time.time()))
 
-    def wait(self, kind: str, name: str, reached: Callable[[Record], bool], timeout: float) -> Record:
-        """The resource once ``reached`` holds of it.
+    def wait(self, name: str, reached: Callable[[Record], bool], timeout: float) -> Record:
+        """The job once ``reached`` holds of it.
 
         Raises:
             ApiError: that takes longer than ``timeout`` seconds, or it has been deleted.
@@ -156,7 +147,7 @@ class State:
         until = time.monotonic() + timeout
         with self._changed:
             while True:
-                found = self.find(kind, name)
+                found = self.find(name)
                 if found is None:
                     raise invalid(f"{name} has been deleted")
                 if reached(found):
@@ -171,30 +162,30 @@ class State:
         with self._changed:
             self._changed.notify_all()
 
-    def remove(self, kind: str, name: str) -> None:
-        """Forgets a resource and its tags."""
+    def remove(self, name: str) -> None:
+        """Forgets a job and its tags."""
         with self._changed:
-            there = self._records.pop((kind, name), None)
+            there = self._records.pop(name, None)
             if there is not None:
-                del self._keys[there.arn], self._tags[there.arn]
+                del self._names[there.arn], self._tags[there.arn]
                 self._tell(there._replace(status=""))
 
     def clear(self) -> None:
         """Forgets everything."""
         with self._changed:
-            for each in (self._records, self._keys, self._tags):
+            for each in (self._records, self._names, self._tags):
                 each.clear()
             self._changed.notify_all()
 
-    def select(self, kind: str, where: Callable[[Record], bool] = lambda _: True) -> list[Record]:
-        """The resources of ``kind`` for which ``where`` holds, the oldest first."""
+    def select(self, where: Callable[[Record], bool] = lambda _: True) -> list[Record]:
+        """The jobs for which ``where`` holds, the oldest first."""
         with self._changed:
-            found = [record for record in self._records.values() if record.kind == kind and where(record)]
+            found = [record for record in self._records.values() if where(record)]
         return sorted(found, key=lambda record: record.number)
 
     def by_arn(self, arn: str) -> Record | None:
         with self._changed:
-            return self._records.get(self._keys.get(arn, ("", "")))
+            return self._records.get(self._names.get(arn, ""))
 
     def tags(self, arn: str) -> dict[str, str]:
         return dict(sorted(self._tags.get(arn, {}).items()))
@@ -253,16 +244,6 @@ def _filtered(records: Sequence[Record], parameters: Mapping[str, Any]) -> Itera
             yield record
 
 
-def page_of(found: Sequence[Any], parameters: Mapping[str, Any]) -> Listed:
-    """The page of a list whose entries have an order of their own."""
-    token = _read_token(parameters.get("NextToken", ""))
-    if token is not None and token[1] < 0:
-        raise invalid(_NOT_OURS)
-    start, most = (token[1] if token else 0), int(parameters.get("MaxResults", PAGE))
-    end = start + most
-    return Listed(found[start:end], _token(None, end) if end < len(found) else "")
-
-
 def _token(value: Any, number: int) -> str:
     return base64.urlsafe_b64encode(json.dumps([value, number]).encode()).decode()
 
@@ -277,7 +258,6 @@ def _read_token(token: str) -> list[Any] | None:
         raise invalid(_NOT_OURS) from None
 
 
-TRAINING, PROCESSING = "training-job", "processing-job"
 STOP, INTERRUPT, LOSE, END = "stop", "interrupt", "lose", "end"
 """What a running job is told: StopTrainingJob, the spot market's, a host's loss, the end of the server."""
 INTERNAL_ERROR = "InternalServerError: We encountered an internal error. Please try again."
@@ -304,17 +284,6 @@ PRIMARY: Mapping[str, str] = {
     "MaxWaitTimeExceeded": "Stopped",
 }
 """The TrainingJobStatus with a SecondaryStatus; InProgress with any other."""
-
-
-def key_of(kind: str, name: str) -> str:
-    """One word for kind and name: a training job's name, or ``KIND/NAME``, as no name has a slash."""
-    return name if kind == TRAINING else f"{kind}/{name}"
-
-
-def split_key(key: str) -> tuple[str, str]:
-    """The kind and the name."""
-    kind, slash, name = key.partition("/")
-    return (kind, name) if slash else (TRAINING, key)
 
 
 def entered(record: Record, status: str, message: str = "", **facts: Any) -> Record:

@@ -1,4 +1,7 @@
-"""A training job on its hosts: its files, its starts and restarts, its checkpoints, and what comes of it."""
+"""The process of one training job: its files, the starts and restarts of its hosts, its checkpoints, and its end.
+
+It ends with the server, whose end of the socket then ends; what is below it ends with it.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,13 @@ from musterpoint.local import tree
 from musterpoint.local.job_request import LocalJob
 from musterpoint.local.platforms.local_platform import HostProcess, LocalPlatform, PlayedHost
 from musterpoint.local.platforms.training_container import ENTRY
-from musterpoint.local.results import Phase
-from musterpoint.local.tree import Layout
+from musterpoint.local.results import ALGORITHM_ERROR, Phase
+from musterpoint.local.tree import BASE, Layout
 from musterpoint.serve import training_request as requested
-from musterpoint.serve.job_process import SERVER_ENDED, JobProcess, Output, TransferError, Transfers
-from musterpoint.serve.job_run import Ended, GivenUp, JobRun, Way, platform_of
-from musterpoint.serve.state import END, INTERNAL_ERROR, INTERRUPT
+from musterpoint.serve.job_process import SERVER_ENDED, Job, Link, Output, TransferError, Transfers
+from musterpoint.serve.job_run import Ended, GivenUp, JobRun, Way
+from musterpoint.serve.settings import Settings
+from musterpoint.serve.state import END, INTERNAL_ERROR, INTERRUPT, STOP
 
 OUTPUT = "output/data"
 """What a host leaves beside its model, below its ``/opt/ml``."""
@@ -36,13 +40,50 @@ LONGEST_FINISH = 600
 """Seconds that the last upload of a run's checkpoints may take."""
 
 
-class TrainingJob(JobProcess):
+class TrainingJob:
     """One job, from its first host to its last status."""
 
-    _checkpoints: Checkpoints | None = None
-    _trained = 0.0
-    _training_start = 0.0
-    _retries = _interruptions = 0
+    def __init__(self, settings: Settings, job: Job, link: Link) -> None:
+        self._settings, self._job, self._link = settings, job, link
+        self._directory = settings.job_directory(job.name)
+        self._empty = os.path.join(self._directory, "empty")
+        """In the place of the user's code: that comes as the request says."""
+        self._run: JobRun | None = None
+        self._over: JobRun | None = None
+        self._ended_for = STOP if job.status == "Stopping" else ""
+        self._transfers = Transfers(settings, self._give_up, job.uploads)
+        self._checkpoints: Checkpoints | None = None
+        self._trained = self._training_start = 0.0
+        self._retries = self._interruptions = 0
+
+    def main(self) -> None:
+        """Runs the job."""
+        os.makedirs(self._empty, exist_ok=True)
+        number = 1
+        while self._once(number):
+            number += 1
+
+    def take(self, order: Mapping[str, Any]) -> None:
+        """An order of the server, in the thread that reads them."""
+        kind, run = order["order"], self._run
+        if kind in (STOP, END, INTERRUPT):
+            if kind != INTERRUPT:
+                self._ended_for = kind
+            if run is not None:
+                run.end(kind)
+        elif run is not None:
+            if self._checkpoints is not None:
+                self._checkpoints.lose(order["host"])
+            run.lose(order["host"])
+            self._link.send(facts={"_lost": list(run.lost)})
+
+    def _enter(self, status: str, message: str = "", **facts: Any) -> None:
+        self._link.send(status=status, message=message, facts=facts)
+
+    def _give_up(self) -> None:
+        """A stop ends what is brought before the hosts start; what they left is brought away all the same."""
+        if self._run is not None and self._run is not self._over and self._ended_for:
+            self._run.give_up()
 
     def _once(self, number: int) -> bool:
         """One run of the job; whether it is to be run again."""
@@ -156,13 +197,6 @@ class TrainingJob(JobProcess):
         elif phase.status == "Uploading" and not interrupted and not (self._run and self._run.lost):
             self._enter("Uploading")
 
-    def _lose(self, host: str, run: JobRun) -> None:
-        """A host is lost; tells the server that it is."""
-        if self._checkpoints is not None:
-            self._checkpoints.lose(host)
-        run.lose(host)
-        self._link.send(facts={"_lost": list(run.lost)})
-
     def _platform(self, number: int, bring: Callable[[str, str], None], endpoint: Callable[[], str]) -> LocalPlatform:
         """SageMaker's training container as the runner of local jobs starts it: its files, variables and command.
 
@@ -190,6 +224,8 @@ class TrainingJob(JobProcess):
                 **settings.variables,
                 "AWS_ENDPOINT_URL": endpoint(),
             }
+            if host.tree != BASE:  # it shares this machine's directories
+                found["SAGEMAKER_BASE_DIR"] = host.tree
             if settings.gpus == "as-type":
                 found["SM_NUM_GPUS"] = str(requested.gpus_of_type(request, host.name))
             return found
@@ -197,7 +233,16 @@ class TrainingJob(JobProcess):
         def processes(host: PlayedHost) -> tuple[HostProcess, ...]:
             return (HostProcess(requested.entry(request) or ENTRY),)
 
-        return platform_of(requested.hosts(request), prepare, environment, processes)
+        return LocalPlatform(
+            host_names=lambda count, naming: requested.hosts(request),
+            read_distribution=lambda distribution, count: {},
+            check=lambda job: None,
+            prepare=prepare,
+            environment=environment,
+            processes=processes,
+            failure_head=ALGORITHM_ERROR,
+            grace=requested.GRACE,
+        )
 
 
 class TrainingFiles:

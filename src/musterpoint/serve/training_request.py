@@ -87,6 +87,11 @@ def model_uri(request: Mapping[str, Any]) -> str:
     return output_uri(request) + ("/model.tar.gz" if compressed(request) else "/model/")
 
 
+def archives(request: Mapping[str, Any]) -> tuple[str, ...]:
+    """The URIs of the archives that the job may leave."""
+    return (model_uri(request), f"{output_uri(request)}/output.tar.gz") if compressed(request) else ()
+
+
 def max_runtime(request: Mapping[str, Any]) -> float:
     """Seconds of training after which the job is stopped."""
     return float(request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME))
@@ -107,15 +112,15 @@ def is_spot(request: Mapping[str, Any]) -> bool:
     return bool(request.get("EnableManagedSpotTraining", False))
 
 
-def in_tree(path: str, above: str = BASE) -> str:
+def in_tree(path: str) -> str:
     """A path of a host as a name below its ``/opt/ml``.
 
     Raises:
-        UsageError: it isn't below the folder ``above``, or no file can have it.
+        UsageError: it isn't below that folder, or no file can have it.
     """
     found = os.path.normpath(path)
-    if not found.startswith(f"{above}/"):
-        raise UsageError(f"LocalPath {path!r} must begin with {above}/")
+    if not found.startswith(f"{BASE}/"):
+        raise UsageError(f"LocalPath {path!r} must begin with {BASE}/")
     name = found[len(BASE) + 1 :]
     try:
         parts_of(name)

@@ -6,18 +6,10 @@ botocore's model, and the response is what that model describes, with times as s
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Mapping
 
-from musterpoint.serve.errors import ApiError, not_here
-from musterpoint.serve.operations import (
-    Handler,
-    executions,
-    pipelines,
-    processing_jobs,
-    tags,
-    training_jobs,
-    tuning_jobs,
-)
+from musterpoint.serve.errors import ApiError, invalid, not_here
+from musterpoint.serve.operations import Handler, tags, training_jobs
 
 OPERATIONS: Mapping[str, Handler] = {
     "CreateTrainingJob": training_jobs.create,
@@ -26,44 +18,36 @@ OPERATIONS: Mapping[str, Handler] = {
     "StopTrainingJob": training_jobs.stop,
     "UpdateTrainingJob": training_jobs.update,
     "DeleteTrainingJob": training_jobs.delete,
-    "CreateHyperParameterTuningJob": tuning_jobs.create,
-    "DescribeHyperParameterTuningJob": tuning_jobs.describe,
-    "ListHyperParameterTuningJobs": tuning_jobs.list_,
-    "ListTrainingJobsForHyperParameterTuningJob": tuning_jobs.list_jobs,
-    "StopHyperParameterTuningJob": tuning_jobs.stop,
-    "CreateProcessingJob": processing_jobs.create,
-    "DescribeProcessingJob": processing_jobs.describe,
-    "ListProcessingJobs": processing_jobs.list_,
-    "StopProcessingJob": processing_jobs.stop,
-    "CreatePipeline": pipelines.create,
-    "UpdatePipeline": pipelines.update,
-    "DescribePipeline": pipelines.describe,
-    "ListPipelines": pipelines.list_,
-    "DeletePipeline": pipelines.delete,
-    "StartPipelineExecution": executions.begin,
-    "StopPipelineExecution": executions.stop,
-    "DescribePipelineExecution": executions.describe,
-    "DescribePipelineDefinitionForExecution": executions.definition_of,
-    "ListPipelineExecutions": executions.list_,
-    "ListPipelineExecutionSteps": executions.list_steps,
-    "ListPipelineParametersForExecution": executions.parameters_of,
     "AddTags": tags.add,
     "ListTags": tags.list_,
     "DeleteTags": tags.delete,
 }
+
+INSTEAD: Mapping[str, str] = {
+    "Pipeline": "no pipelines: LocalPipelineSession of SageMaker's SDK runs a pipeline's steps on this machine, or a "
+    "program creates the training jobs one after another",
+    "HyperParameterTuningJob": "no tuning jobs: create a training job for each set of hyperparameters in a loop, and "
+    "compare FinalMetricDataList of their DescribeTrainingJob",
+    "ProcessingJob": "no processing jobs: `docker run` starts the image, SageMaker's SDK runs processors in local mode "
+    "(instance_type='local'), or a training job runs the command as its ContainerEntrypoint",
+}
+"""Nouns of operations that SageMaker has and this server plays never: what to use in their place."""
 
 OF_MOTO = ("Model", "ModelPackage", "ModelPackageGroup", "EndpointConfig", "Experiment", "Trial", "TrialComponent")
 """Nouns whose operations are moto's: they are kept and given back, and nothing runs."""
 _VERBS = ("Create", "Describe", "Delete", "Update", "List", "Associate", "Disassociate")
 
 
-def of_moto(operation: str, parameters: Mapping[str, Any]) -> bool:
-    """Whether moto answers the operation."""
+def is_of_moto(operation: str) -> bool:
+    """Tells whether moto answers the operation."""
     verb = next((verb for verb in _VERBS if operation.startswith(verb)), "")
     noun = operation.removeprefix(verb)
     return bool(verb) and any(noun in (each, each + "s") for each in OF_MOTO)
 
 
 def refused(operation: str) -> ApiError:
-    """The answer to an operation that nobody here has."""
+    """The answer to an operation that nobody here has; it names a substitute where there is one."""
+    for noun, instead in INSTEAD.items():
+        if noun in operation:
+            return invalid(f"{operation}: muster serve plays training jobs, and {instead}")
     return not_here(operation, "this operation")

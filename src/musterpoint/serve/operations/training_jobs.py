@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import urllib.parse
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.serve import training_request as requested
@@ -12,15 +12,7 @@ from musterpoint.serve.errors import ApiError, absent, in_use, invalid, not_here
 from musterpoint.serve.instance_types import gpus_of
 from musterpoint.serve.operations import Context, Request
 from musterpoint.serve.operations.tags import tags_of
-from musterpoint.serve.operations.without_effect import (
-    NO_EXPERIMENT,
-    NOT_ENCRYPTED,
-    NOTHING_LEAVES,
-    OWN_NETWORK,
-    without_effect,
-)
 from musterpoint.serve.state import OVER, AlreadyThere, Record, listed
-from musterpoint.serve.state import TRAINING as KIND
 
 _ECHOED = (
     "TrainingJobName", "HyperParameters", "AlgorithmSpecification", "RoleArn", "InputDataConfig", "OutputDataConfig",
@@ -40,29 +32,25 @@ def create(request: Request) -> Mapping[str, Any]:
     """Keeps the job and has it run; the answer doesn't wait for that."""
     context, parameters = request.context, dict(request.parameters)
     tags = tags_of(parameters.pop("Tags", None))
-    check(context, parameters)
-    record = add_job(context, parameters, tags)
-    for text in record.facts["_notes"]:
-        context.say(f"{record.name}: {text}")
-    return {"TrainingJobArn": record.arn}
-
-
-def add_job(context: Context, parameters: Mapping[str, Any], tags: Mapping[str, str], parent: str = "") -> Record:
-    """The new job, checked already, as it stands in the state; it is run from now on."""
+    _check(context, parameters)
+    notes = _ignored_fields(context, parameters)
     try:
-        notes = unfollowed(context, parameters)
-        name, longest_wait = parameters["TrainingJobName"], requested.max_wait(parameters)
-        return context.jobs.add(KIND, name, parameters, tags, parent, notes, longest_wait)
+        record = context.jobs.add(
+            parameters["TrainingJobName"], parameters, tags, notes, requested.max_wait(parameters)
+        )
     except AlreadyThere as there:
         raise in_use(
             "Training job names must be unique within an AWS account and region, and a training job with this name "
             f"already exists ({there.record.arn})"
         ) from None
+    for text in notes:
+        context.say(f"{record.name}: {text}")
+    return {"TrainingJobArn": record.arn}
 
 
 def job_of(request: Request) -> Record:
     """The job that the request names."""
-    found = request.context.state.find(KIND, request.parameters["TrainingJobName"])
+    found = request.context.state.find(request.parameters["TrainingJobName"])
     if found is None:
         raise absent()
     return found
@@ -86,7 +74,7 @@ def list_(request: Request) -> Mapping[str, Any]:
     pooled = bool(request.parameters.get("WarmPoolStatusEquals"))  # no job has a warm pool
     if "TrainingPlanArnEquals" in request.parameters:
         raise not_here("ListTrainingJobs", "training plans (TrainingPlanArnEquals)")
-    page = listed([] if pooled else request.context.state.select(KIND), request.parameters)
+    page = listed([] if pooled else request.context.state.select(), request.parameters)
     return page.answer("TrainingJobSummaries", [summary(record) for record in page.records])
 
 
@@ -116,7 +104,7 @@ def delete(request: Request) -> Mapping[str, Any]:
     if record.status not in OVER:
         raise in_use(f"The training job is in status {record.status}: stop it first")
     request.context.jobs.forget(record.name)  # first: a new job of that name finds nothing of this one
-    request.context.state.remove(KIND, record.name)
+    request.context.state.remove(record.name)
     return {}
 
 
@@ -139,13 +127,14 @@ _FOLLOWED: Mapping[str, str] = {
     "ResourceConfig": "InstanceType InstanceCount InstanceGroups VolumeSizeInGB",
     "StoppingCondition": "MaxRuntimeInSeconds MaxWaitTimeInSeconds",
 }
+"""Names of fields that are followed, or passed on, with all that is in them, by the path above them."""
 _TEXTS: Mapping[str, str] = {
     "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries": "metrics are in CloudWatch only",
     "AlgorithmSpecification.TrainingImageConfig": "images are this machine's own; none is pulled",
     "InputDataConfig.RecordWrapperType": "files stay as they are; nothing is made a record",
     "InputDataConfig.ShuffleConfig": "keys come in their order",
-    "OutputDataConfig.KmsKeyId": NOT_ENCRYPTED,
-    "ResourceConfig.VolumeKmsKeyId": NOT_ENCRYPTED,
+    "OutputDataConfig.KmsKeyId": "nothing is encrypted",
+    "ResourceConfig.VolumeKmsKeyId": "nothing is encrypted",
     "ResourceConfig.KeepAlivePeriodInSeconds": "there are no instances to keep, and no warm pool",
     "ResourceConfig.TrainingPlanArn": "nothing is reserved here",
     "ResourceConfig.InstancePlacementConfig": "all hosts are on this machine",
@@ -153,18 +142,19 @@ _TEXTS: Mapping[str, str] = {
     "StoppingCondition.MaxPendingTimeInSeconds": "a job is pending as long as others run (--max-jobs)",
     "TensorBoardOutputConfig": "its configuration is passed on, and nothing of its LocalPath goes to S3",
     "ProfilerConfig": "its configuration is passed on, and nothing is profiled",
-    "ExperimentConfig": NO_EXPERIMENT,
-    "VpcConfig": OWN_NETWORK,
+    "ExperimentConfig": "no experiment or trial is kept",
+    "VpcConfig": "the job has this machine's network",
     "DebugRuleConfigurations": "no rules are evaluated; the hook's configuration is passed on",
     "ProfilerRuleConfigurations": "no rules are evaluated",
     "RemoteDebugConfig": "there is no SSM session into a job",
     "InfraCheckConfig": "no health check runs before the job",
     "SessionChainingConfig": "session tags aren't passed on",
-    "EnableInterContainerTrafficEncryption": NOTHING_LEAVES,
+    "EnableInterContainerTrafficEncryption": "nothing leaves this machine, and nothing is encrypted",
     "ServerlessJobConfig": "jobs run on hosts of this machine",
     "MlflowConfig": "nothing is sent to MLflow",
     "ModelPackageConfig": "no model package is made",
 }
+"""Reasons why others have no effect, by their paths."""
 _AS_FILE = {
     "FastFile": "downloaded before the job starts",
     "Pipe": "downloaded before the job starts; nothing is unpacked, shuffled or made a record",
@@ -176,7 +166,7 @@ _BUILT_IN = re.compile(
 """Algorithms of AWS's own, whose code is in their images only."""
 
 
-def check(context: Context, parameters: Mapping[str, Any]) -> None:
+def _check(context: Context, parameters: Mapping[str, Any]) -> None:
     """Returns where the job can be run.
 
     Raises:
@@ -202,10 +192,10 @@ def check(context: Context, parameters: Mapping[str, Any]) -> None:
     _check_groups(parameters)
     for channel in parameters.get("InputDataConfig") or ():
         _check_channel(context, parameters, channel)
-    check_place(context, parameters["OutputDataConfig"]["S3OutputPath"], "OutputDataConfig.S3OutputPath")
+    _check_place(context, parameters["OutputDataConfig"]["S3OutputPath"], "OutputDataConfig.S3OutputPath")
     if parameters.get("CheckpointConfig"):
-        check_place(context, parameters["CheckpointConfig"]["S3Uri"], "CheckpointConfig.S3Uri")
-    refuse_nul(parameters.get("Environment"), requested.entry(parameters))
+        _check_place(context, parameters["CheckpointConfig"]["S3Uri"], "CheckpointConfig.S3Uri")
+    _refuse_nul(parameters.get("Environment"), requested.entry(parameters))
 
 
 def _check_algorithm(parameters: Mapping[str, Any]) -> None:
@@ -236,15 +226,10 @@ def _check_resources(resources: Mapping[str, Any]) -> None:
     count = sum(group["InstanceCount"] for group in groups) if groups else resources["InstanceCount"]
     if count < 1:
         raise invalid("ResourceConfig: expected one instance or more")
-    refuse_too_many(count, "training")
-
-
-def refuse_too_many(count: int, kind: str) -> None:
-    """An ApiError where there are more hosts than a machine can play."""
     if count > MOST_INSTANCES:
         raise ApiError(
             "ResourceLimitExceeded",
-            f"The service limit for {kind} job usage of muster serve is {MOST_INSTANCES} Instances, with a request "
+            f"The service limit for training job usage of muster serve is {MOST_INSTANCES} Instances, with a request "
             f"delta of {count} Instances: all hosts of a job are on this machine",
         )
 
@@ -303,7 +288,7 @@ def _check_channel(context: Context, parameters: Mapping[str, Any], channel: Map
     if channel.get("CompressionType") == "Gzip" and mode != "Pipe":
         raise invalid(f"Channel {name}: the CompressionType Gzip is supported in Pipe mode only")
     uri = source["S3Uri"]
-    bucket = bucket_of(uri)
+    bucket = _bucket_of(uri)
     if not _has_objects(context, uri):
         raise invalid(
             f'No S3 objects found under S3 URL "{uri}" given in input data source. Please ensure that the bucket '
@@ -312,7 +297,7 @@ def _check_channel(context: Context, parameters: Mapping[str, Any], channel: Map
         )
 
 
-def bucket_of(uri: str) -> str:
+def _bucket_of(uri: str) -> str:
     """The bucket of a URI; an ApiError where it is none of S3's."""
     bucket = requested.split_uri(uri)[0]
     if not bucket:
@@ -320,24 +305,20 @@ def bucket_of(uri: str) -> str:
     return bucket
 
 
-def check_place(context: Context, uri: str, field: str) -> None:
+def _check_place(context: Context, uri: str, field: str) -> None:
     """Returns where something can be written to ``uri``; an ApiError names the ``field`` that has it."""
-    bucket = bucket_of(uri)
-    if not exists(context, bucket):
+    bucket = _bucket_of(uri)
+    if context.moto.call("s3", "HEAD", f"/{bucket}").status_code != 200:
         raise invalid(f"The specified bucket does not exist: {bucket} of {field}")
 
 
-def refuse_nul(environment: Mapping[str, str] | None, command: Sequence[str]) -> None:
+def _refuse_nul(environment: Mapping[str, str] | None, command: Sequence[str]) -> None:
     """An ApiError names what no process can get: a word with a NUL in it."""
     for name, value in (environment or {}).items():
         if "\0" in value:
             raise invalid(f"Environment: the value of {name} has a NUL in it")
     if any("\0" in word for word in command):
         raise invalid("ContainerEntrypoint, ContainerArguments: a word has a NUL in it")
-
-
-def exists(context: Context, bucket: str) -> bool:
-    return context.moto.call("s3", "HEAD", f"/{bucket}").status_code == 200
 
 
 def _has_objects(context: Context, uri: str) -> bool:
@@ -347,20 +328,11 @@ def _has_objects(context: Context, uri: str) -> bool:
     return answer.status_code == 200 and b"<Key>" in answer.data
 
 
-def where_it_runs(context: Context, image: str, isolated: bool) -> list[str]:
-    """What is said of a job that runs in something else than the ``image`` that was asked for."""
-    if context.settings.backend == "docker":
-        local = requested.local_image(context.settings, image)
-        return [f"{image} is {local} here (--image)"] if local != image else []
-    said = [f"{image} isn't started: the job runs in this machine's Python (--backend docker runs images)"]
-    return [*said, "EnableNetworkIsolation: hosts of this backend have this machine's network"] if isolated else said
-
-
-def unfollowed(context: Context, parameters: Mapping[str, Any]) -> list[str]:
+def _ignored_fields(context: Context, parameters: Mapping[str, Any]) -> list[str]:
     """A sentence for everything in the request that has no effect here."""
-    image = parameters["AlgorithmSpecification"]["TrainingImage"]
-    said = where_it_runs(context, image, bool(parameters.get("EnableNetworkIsolation")))
-    said += without_effect(parameters, _FOLLOWED, _TEXTS)
+    said = _substitutes(context, parameters)
+    silent = {f"{above}.{name}".lstrip(".") for above, names in _FOLLOWED.items() for name in names.split()}
+    said += dict.fromkeys(_without_effect(parameters, {**_TEXTS, **dict.fromkeys(silent, "")}, ""))
     types = dict.fromkeys(group.instance_type for group in requested.groups(parameters))
     for unknown in (each for each in types if gpus_of(each) is None):
         said.append(f"{unknown}: muster serve doesn't know this instance type, and takes it as one without GPUs")
@@ -370,3 +342,35 @@ def unfollowed(context: Context, parameters: Mapping[str, Any]) -> list[str]:
         if names:
             said.append(f"{mode}: {', '.join(names)} is taken as File, and {text}")
     return said
+
+
+def _substitutes(context: Context, parameters: Mapping[str, Any]) -> list[str]:
+    """Sentences about a job that runs in something else than the image that was asked for."""
+    image = parameters["AlgorithmSpecification"]["TrainingImage"]
+    if context.settings.backend == "docker":
+        local = requested.local_image(context.settings, image)
+        return [f"{image} is {local} here (--image)"] if local != image else []
+    said = [f"{image} isn't started: the job runs in this machine's Python (--backend docker runs images)"]
+    if parameters.get("EnableNetworkIsolation"):
+        said.append("EnableNetworkIsolation: hosts of this backend have this machine's network")
+    return said
+
+
+def _without_effect(value: Any, texts: Mapping[str, str], path: str) -> Iterator[str]:
+    """A sentence for each field without effect, also for one that a newer botocore brings.
+
+    ``texts``: the sentences by the paths of their fields; empty for a field that is followed or passed on whole.
+    """
+    if value in (None, False, "", "Off", {}, []):
+        return
+    if path in texts:
+        if texts[path]:
+            yield f"{path}: {texts[path]}"
+    elif isinstance(value, list):
+        for each in value:
+            yield from _without_effect(each, texts, path)
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield from _without_effect(each, texts, f"{path}.{name}".lstrip("."))
+    else:
+        yield f"{path}: muster serve doesn't know it, so it has no effect"

@@ -47,7 +47,13 @@ ALLOWED = {
         "in_the_way": DISK,
         "remove": "looks itself whether the name is absolute, or its folder leads out",
     },
-    "core/code/program.py": {"find": ASKED, "beneath": ASKED, "_is_module": ASKED, "_relative": ASKED, "_near": KEY},
+    "core/code/program.py": {
+        "find_program": ASKED,
+        "beneath": ASKED,
+        "_is_module": ASKED,
+        "_relative": ASKED,
+        "_near": KEY,
+    },
     "core/code/program_files.py": {"CodeDirectory.read": "a traceback's file, whose lines are only shown"},
     "core/code/project.py": {
         "may_want_packages": ASKED,
@@ -125,7 +131,7 @@ OPENS = {
     "mover": {"_opened": OURS},
     "native_calls": {"Tracer._read": KERNEL, "code_of": KERNEL, "runs": KERNEL},
     "pid1_tracer": {"Tracer._is_ours": KERNEL, "Tracer.seize": KERNEL},
-    "process_files": {"answers_of": OURS, "children_of": KERNEL, "poke": KERNEL, "read": KERNEL},
+    "process_files": {"answers_of": OURS, "children_of": KERNEL, "poke": KERNEL, "read_text": KERNEL},
     "process_stacks": {"Question._ask": OURS, "spent": KERNEL, "written": OURS},
     "ray_node": {"tail": "a log of Ray's, which is printed", "write_agent_port": OURS},
     "registry": {"Texts._write": OURS, "Texts.hold": OURS},

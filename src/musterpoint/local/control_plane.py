@@ -30,6 +30,7 @@ from musterpoint.local.backend import Backend, Running
 from musterpoint.local.debug_terminal import NAME, DebugTerminal
 from musterpoint.local.host_environment import host_environment, threads_of
 from musterpoint.local.job_request import LocalJob, masker_of
+from musterpoint.local.job_status import Phase, Status
 from musterpoint.local.live import LiveView, can_be_shown
 from musterpoint.local.metric_points import MetricLog
 from musterpoint.local.observer import Observer, Unobserved
@@ -37,7 +38,7 @@ from musterpoint.local.output import Pump, prefixes
 from musterpoint.local.platforms import played, start
 from musterpoint.local.platforms.local_platform import LocalPlatform, PlayedHost
 from musterpoint.local.private_code import PrivateCode
-from musterpoint.local.results import HostEnd, Phase, Status
+from musterpoint.local.results import HostEnd
 from musterpoint.local.tree import Layout
 
 CPU_FALLBACK = (

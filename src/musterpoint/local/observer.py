@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Callable, Protocol
 
 from musterpoint.base.metrics import Point
-from musterpoint.local.results import Phase
+from musterpoint.local.job_status import Phase
 
 
 class Steered(Protocol):

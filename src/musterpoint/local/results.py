@@ -15,17 +15,15 @@ import os
 import re
 import stat
 from datetime import datetime, timezone
-from typing import Any, Iterator, Literal, Mapping, NamedTuple
+from typing import Any, Iterator, Mapping, NamedTuple
 
 from musterpoint.base.below import Archive, ForeignName, Tree, link_target
 from musterpoint.core.job.fields import LARGEST_FILE
 from musterpoint.core.report.files import write_file
 from musterpoint.core.report.output_directory import TIMELINE, OutputDirectory
 from musterpoint.local.job_request import LocalJob
+from musterpoint.local.job_status import FinalStatus, Phase, transitions
 from musterpoint.local.tree import BASE, Layout
-
-FinalStatus = Literal["Completed", "Failed", "Stopped"]
-Status = Literal["Starting", "Training", "Stopping", "Uploading", "Completed", "Failed", "Stopped"]
 
 REASON_LENGTH = 1024
 PIECE = 1 << 20
@@ -43,19 +41,6 @@ class HostEnd(NamedTuple):
     code: int
     at: float
     out_of_memory: bool = False
-
-
-class Phase(NamedTuple):
-    """One status the job went through.
-
-    ``status``: its name, as in SecondaryStatusTransitions.
-    ``start``: when it began, in seconds since the epoch.
-    ``message``: its StatusMessage.
-    """
-
-    status: Status
-    start: float
-    message: str
 
 
 ALGORITHM_ERROR = "AlgorithmError: "
@@ -111,6 +96,9 @@ def describe(
 ) -> dict[str, Any]:
     """The content of ``job.json``. The last of ``phases`` is the final status."""
     training = [phase.start for phase in phases if phase.status == "Training"]
+    passed: list[dict[str, Any]] = []
+    for phase in phases:
+        passed = transitions(passed, phase.status, iso(phase.start), phase.message)
     over = max((each.at for each in ends.values()), default=phases[-1].start)
     description: dict[str, Any] = {
         "TrainingJobName": job.name,
@@ -127,15 +115,7 @@ def describe(
         Backend=backend,
         CreationTime=iso(phases[0].start),
         LastModifiedTime=iso(phases[-1].start),
-        SecondaryStatusTransitions=[
-            {
-                "Status": phase.status,
-                "StartTime": iso(phase.start),
-                "EndTime": iso(following.start),
-                "StatusMessage": phase.message,
-            }
-            for phase, following in zip(phases, [*phases[1:], phases[-1]], strict=True)
-        ],
+        SecondaryStatusTransitions=passed,
         Hosts=[_host(host, ends.get(host), layout) for host in job.hosts],
     )
     if job.container:

@@ -11,12 +11,13 @@ import threading
 import urllib.parse
 from typing import Any, Callable, Mapping, Sequence
 
+from musterpoint.local.job_status import OVER
 from musterpoint.serve import training_request as requested
 from musterpoint.serve.errors import ApiError, invalid
 from musterpoint.serve.moto_services import Line
 from musterpoint.serve.operations import Context
 from musterpoint.serve.operations.training_jobs import described
-from musterpoint.serve.state import INTERRUPT, LOSE, OVER, Record
+from musterpoint.serve.state import INTERRUPT, LOSE, Record
 
 Control = Callable[[Record, Mapping[str, Any], Context], Mapping[str, Any]]
 SERVICE = "muster"

@@ -17,11 +17,11 @@ from musterpoint.local.backend import Backend
 from musterpoint.local.control_plane import RunContext, run
 from musterpoint.local.docker_hosts import DockerHosts
 from musterpoint.local.job_request import LocalJob
+from musterpoint.local.job_status import Phase
 from musterpoint.local.netns_hosts import NetnsHosts, why_unavailable
 from musterpoint.local.observer import Steered
 from musterpoint.local.platforms.local_platform import LocalPlatform
 from musterpoint.local.process_hosts import ProcessHosts, can_have_own_tree
-from musterpoint.local.results import Phase
 from musterpoint.local.tree import Layout
 from musterpoint.local.way_out import MACHINE
 from musterpoint.serve.settings import Settings

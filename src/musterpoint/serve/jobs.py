@@ -22,12 +22,13 @@ import urllib.parse
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from musterpoint.base.metrics import Point
+from musterpoint.local.job_status import OVER, is_over
 from musterpoint.local.tree import write_text
 from musterpoint.serve.credentials import Credentials, Pair
 from musterpoint.serve.job_process import url_of
 from musterpoint.serve.moto_services import Line, Telemetry
 from musterpoint.serve.settings import Settings
-from musterpoint.serve.state import END, INTERNAL_ERROR, OVER, PRIMARY, STOP, Record, State, entered
+from musterpoint.serve.state import END, INTERNAL_ERROR, STOP, Record, State, entered
 from musterpoint.serve.training_request import archives
 
 LONGEST_ORDER = 10
@@ -243,7 +244,7 @@ class Jobs:
             self._telemetry.points(record.name, [Point(*each) for each in said["points"]])
         elif "status" in said:
             status, message, facts = said["status"], said["message"], said["facts"]
-            if PRIMARY.get(status) in OVER:  # nobody finds a job over whose keys still sign
+            if is_over(status):  # nobody finds a job over whose keys still sign
                 self._credentials.revoke(running.pair)
             self._change(record, lambda now: _entered(now, status, message, facts))
         else:

@@ -18,10 +18,11 @@ from itertools import groupby
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
+from musterpoint.local.job_status import OVER
 from musterpoint.serve.errors import ApiError, absent
 from musterpoint.serve.moto_services import Line, Start
 from musterpoint.serve.operations import Context, Request, training_jobs
-from musterpoint.serve.state import INTERRUPT, OVER, Record
+from musterpoint.serve.state import INTERRUPT, Record
 from musterpoint.serve.training_request import hosts, is_spot
 from musterpoint.tools.viewer.curves import FILE, read_curves, to_json
 from musterpoint.tools.viewer.history import TIMELINE, read_history

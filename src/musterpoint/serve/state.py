@@ -12,6 +12,7 @@ import threading
 import time
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
+from musterpoint.local.job_status import OVER, PRIMARY, is_over, transitions
 from musterpoint.serve.errors import ApiError, invalid
 
 _ORDERS = {"CreationTime": "created", "Name": "name", "Status": "status", "LastModifiedTime": "modified"}
@@ -261,29 +262,6 @@ def _read_token(token: str) -> list[Any] | None:
 STOP, INTERRUPT, LOSE, END = "stop", "interrupt", "lose", "end"
 """What a running job is told: StopTrainingJob, the spot market's, a host's loss, the end of the server."""
 INTERNAL_ERROR = "InternalServerError: We encountered an internal error. Please try again."
-OVER = ("Completed", "Failed", "Stopped")
-"""The values of TrainingJobStatus of a job that is over."""
-MESSAGES: Mapping[str, str] = {
-    "Starting": "Starting the training job",
-    "Downloading": "Downloading input data",
-    "Training": "Training image download completed. Training in progress.",
-    "Uploading": "Uploading generated training model",
-    "Stopping": "Stopping the training job",
-    "Stopped": "Training job stopped",
-    "Completed": "Training job completed",
-    "Failed": "Training job failed",
-    "Interrupted": "Training job interrupted: the spot instances were reclaimed",
-    "Restarting": "Restarting the training job",
-    "MaxRuntimeExceeded": "Training job runtime exceeded MaxRuntimeInSeconds provided",
-    "MaxWaitTimeExceeded": "Training job exceeded MaxWaitTimeInSeconds provided",
-}
-"""What SageMaker says with each."""
-PRIMARY: Mapping[str, str] = {
-    **{name: name for name in (*OVER, "Stopping")},
-    "MaxRuntimeExceeded": "Stopped",
-    "MaxWaitTimeExceeded": "Stopped",
-}
-"""The TrainingJobStatus with a SecondaryStatus; InProgress with any other."""
 
 
 def entered(record: Record, status: str, message: str = "", **facts: Any) -> Record:
@@ -294,13 +272,8 @@ def entered(record: Record, status: str, message: str = "", **facts: Any) -> Rec
     if record.status in OVER:
         return record
     now = time.time()
-    passed = [dict(each) for each in record.facts.get("SecondaryStatusTransitions", [])]
-    if passed and "EndTime" not in passed[-1]:
-        passed[-1]["EndTime"] = now
-    row = {"Status": status, "StartTime": now, "StatusMessage": message or MESSAGES.get(status, status)}
-    primary = PRIMARY.get(status, "InProgress")
-    over = primary in OVER
-    passed.append({**row, "EndTime": now} if over else row)
+    passed = transitions(record.facts.get("SecondaryStatusTransitions", ()), status, now, message)
+    primary, over = PRIMARY.get(status, "InProgress"), is_over(status)
     if record.status == "Stopping" and not over:
         primary = "Stopping"
     changed = record.with_facts(**facts, SecondaryStatus=status, SecondaryStatusTransitions=passed)

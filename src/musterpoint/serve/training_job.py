@@ -24,9 +24,10 @@ from musterpoint.core.processes.beside import MOST_DEATHS
 from musterpoint.embedded.programs.registry import UPLOADER, Texts, fact_of
 from musterpoint.local import tree
 from musterpoint.local.job_request import LocalJob
+from musterpoint.local.job_status import Phase
 from musterpoint.local.platforms.local_platform import HostProcess, LocalPlatform, PlayedHost
 from musterpoint.local.platforms.training_container import ENTRY
-from musterpoint.local.results import ALGORITHM_ERROR, Phase
+from musterpoint.local.results import ALGORITHM_ERROR
 from musterpoint.local.tree import BASE, Layout
 from musterpoint.serve import training_request as requested
 from musterpoint.serve.job_process import SERVER_ENDED, Job, Link, Output, TransferError, Transfers

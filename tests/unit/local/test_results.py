@@ -15,7 +15,8 @@ from musterpoint.core.job.model import Paths
 from musterpoint.core.report.output_directory import OutputDirectory
 from musterpoint.local import results
 from musterpoint.local.job_request import Container, LocalJob
-from musterpoint.local.results import REASON_LENGTH, HostEnd, HostFiles, JobEnd, Phase, describe, job_end
+from musterpoint.local.job_status import Phase
+from musterpoint.local.results import REASON_LENGTH, HostEnd, HostFiles, JobEnd, describe, job_end
 from musterpoint.local.tree import BASE, Layout
 
 HOSTS = ("algo-1", "algo-2")

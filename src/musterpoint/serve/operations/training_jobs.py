@@ -7,12 +7,13 @@ import urllib.parse
 from typing import Any, Iterator, Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
+from musterpoint.local.job_status import OVER
 from musterpoint.serve import training_request as requested
 from musterpoint.serve.errors import ApiError, absent, in_use, invalid, not_here
 from musterpoint.serve.instance_types import gpus_of
 from musterpoint.serve.operations import Context, Request
 from musterpoint.serve.operations.tags import tags_of
-from musterpoint.serve.state import OVER, AlreadyThere, Record, listed
+from musterpoint.serve.state import AlreadyThere, Record, listed
 
 _ECHOED = (
     "TrainingJobName", "HyperParameters", "AlgorithmSpecification", "RoleArn", "InputDataConfig", "OutputDataConfig",

@@ -78,6 +78,7 @@ class Fault(NamedTuple):
     ``victim``: the host on which a rank fails.
     ``longest_save``: seconds that a checkpoint may take: after a failure ranks have 30 s.
     ``in_cut``: whether the part of the matrix that runs with all tests may have it; no where it waits for long.
+    ``py_spy``: whether the hosts have py-spy.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Fault(NamedTuple):
     victim: str = VICTIM
     longest_save: float = 40.0
     in_cut: bool = True
+    py_spy: bool = False
 
     def expected(self, launcher: str, own: bool) -> Truth:
         """What must be true under ``launcher``."""

@@ -276,8 +276,9 @@ IN_COLLECTIVE = (
         for name, about, wait in UNNAMED
     ),
     Fault(
-        "hangs-all", "every rank waits in MPI for another one, all of them busily (`--stall-timeout`)", ALL_STALLED,
-        collective=True, options=STALL, wait=40, in_cut=False, without=NO_MPI, last_line=False,
+        "hangs-all", "every rank waits in MPI for another one, all of them busily (`--stall-timeout`, py-spy)",
+        ALL_STALLED,
+        collective=True, options=STALL, wait=40, in_cut=False, without=NO_MPI, last_line=False, py_spy=True,
         body=f"{DOTS}{JOINED}{COMM}if VICTIM:\n    strike()\nCOMM.Barrier()\nhanging.set()\n{ALL_WAIT}",
     ),
     Fault(

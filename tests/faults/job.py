@@ -12,7 +12,7 @@ import uuid
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
-from ..hosts.conftest import Local, Ran
+from ..hosts.conftest import Local, Ran, with_py_spy
 from .fault import Cell
 from .launchers import NONE
 from .machines import Machines, shared
@@ -73,6 +73,8 @@ class Job:
         self.local.environ.update(
             self.variables, FAULT_FOLDER=str(self.events), FAULT_HOSTS=hosts, TMPDIR=str(folder / "scratch")
         )
+        if self.fault.py_spy:
+            self.local.environ["PATH"] = with_py_spy(self.local.environ["PATH"])
         python = sys.executable
         if self.launcher.stack:
             bin = stacks.path(self.launcher.stack)

@@ -166,12 +166,17 @@ def local(python: str, environ: dict[str, str], tmp_path: Path, has_failed: Call
     yield from none_left(Local(python, environ, tmp_path), has_failed)
 
 
-@pytest.fixture
-def py_spy(environ: dict[str, str]) -> None:
-    """The package's program, wherever the test environment has it, is on the hosts' PATH."""
+def with_py_spy(path: str) -> str:
+    """A search path, and behind it the folder of py-spy, wherever the test environment has it."""
     files = importlib.metadata.distribution("py-spy").files or []
     folder = Path(str(next(file for file in files if file.name == "py-spy").locate())).parent
-    environ["PATH"] = f"{environ['PATH']}{os.pathsep}{folder}"
+    return f"{path}{os.pathsep}{folder}"
+
+
+@pytest.fixture
+def py_spy(environ: dict[str, str]) -> None:
+    """The package's program is on the hosts' PATH."""
+    environ["PATH"] = with_py_spy(environ["PATH"])
 
 
 def end(started: Iterable[subprocess.Popen[Any]]) -> None:

@@ -33,6 +33,7 @@ class Screen:
     """A terminal's screen, on which ``muster local`` runs."""
 
     def __init__(self, local: Any, *words: str, columns: int = 100, rows: int = 24) -> None:
+        self.drawn = 0
         self.fd, terminal = os.openpty()
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
@@ -66,6 +67,7 @@ class Screen:
         except OSError:  # nobody has the terminal open any more
             return False
         self._stream.feed(data)
+        self.drawn += bool(data)
         return bool(data)
 
     def end(self) -> int:
@@ -76,6 +78,11 @@ class Screen:
         return self.process.wait(PATIENCE)
 
 
+def shown(lines: list[str]) -> list[str]:
+    """The lines that aren't empty, and two at least."""
+    return ["", "", *filter(None, lines)]
+
+
 @pytest.mark.lane("suite")
 def test_lines_of_hosts_while_they_run(local: Any, tmp_path: Path) -> None:
     program = local.program(WAITS)
@@ -84,22 +91,24 @@ def test_lines_of_hosts_while_they_run(local: Any, tmp_path: Path) -> None:
     )
     running = screen.until(
         lambda lines: (
-            all("running  1 of 1 ranks alive  last output" in line for line in lines[-2:])
-            and sum("| red" in line for line in lines[:-2]) == 2
+            all("running  1 of 1 ranks alive  last output" in line for line in shown(lines)[-2:])
+            and sum("| red" in line for line in shown(lines)[:-2]) == 2
         )
     )
-    assert [line.split()[0] for line in running[-2:]] == ["algo-1", "algo-2"]
-    log = [line for line in running[:-2] if "| red" in line]
+    assert [line.split()[0] for line in shown(running)[-2:]] == ["algo-1", "algo-2"]
+    log = [line for line in running if "| red" in line]
     assert sorted(log) == ["algo-1 | red 0", "algo-2 | red 1"]
     row = running.index("algo-1 | red 0")
     assert screen.screen.buffer[row][len("algo-1 | ")].fg == "red"
 
     screen.resize(100, 16)
-    resized = screen.until(lambda lines: len(lines) == 16 and all("running" in line for line in lines[-2:]))
-    assert not any("running" in line for line in resized[:-2])
+    drawn = screen.drawn
+    resized = screen.until(lambda lines: screen.drawn > drawn and all("running" in line for line in shown(lines)[-2:]))
+    assert len(resized) == 16
+    assert not any("running" in line for line in shown(resized)[:-2])
 
     (tmp_path / "go-0").touch()
-    screen.until(lambda lines: lines[-2].split()[1:2] == ["waiting"] or "waits for algo-2" in "".join(lines))
+    screen.until(lambda lines: shown(lines)[-2].split()[1:2] == ["waiting"] or "waits for algo-2" in "".join(lines))
     (tmp_path / "go-1").touch()
     assert screen.end() == 0
     left = screen.lines

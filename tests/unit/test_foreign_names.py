@@ -129,7 +129,6 @@ OPENS = {
     "checkpoint_sights": {"Sights._read": OURS, "Sights._write": OURS},
     "file_changes": {"DirectoryWatch._add": NAMES_ONLY},
     "mover": {"_opened": OURS},
-    "native_calls": {"Tracer._read": KERNEL, "code_of": KERNEL, "runs": KERNEL},
     "pid1_tracer": {"Tracer._is_ours": KERNEL, "Tracer.seize": KERNEL},
     "process_files": {"answers_of": OURS, "children_of": KERNEL, "poke": KERNEL, "read_text": KERNEL},
     "process_stacks": {"Question._ask": OURS, "spent": KERNEL, "written": OURS},

@@ -35,9 +35,10 @@ class Console:
         self._sink = sink
         self._here, _, self._there = shown.partition("=")
 
-    def write_through(self, sink: Callable[[bytes], None]) -> None:
-        """From now on lines go to ``sink`` instead."""
-        self._sink = sink
+    def write_through(self, sink: Callable[[bytes], None]) -> Callable[[bytes], None]:
+        """Sends lines to ``sink`` from now on; returns where they went before."""
+        before, self._sink = self._sink, sink
+        return before
 
     def say(self, text: str, mask: Callable[[str], str] | None = None) -> None:
         """Prints a message; its further lines are indented. ``mask`` replaces the console's own."""

@@ -190,7 +190,7 @@ class Hosts:
             self._terminal = DebugTerminal(job.debug, self._loop, lambda: self._on_signal(signal.SIGINT))
         self._live: LiveView | None = None
         if context.live and self._terminal is None and can_be_shown(context.out, context.inherited):
-            self._live = LiveView(self._loop, self._pump, context.out, context.inherited)
+            self._live = LiveView(self._loop, self._pump, context.console, context.out, context.inherited)
         self._over_at: float | None = None
         self._signals = Signals(self._loop, self._on_signal)
         self._timers: list[Timer] = []

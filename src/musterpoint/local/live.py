@@ -1,20 +1,27 @@
-"""What ``muster local`` shows of each host below the log: its phase, ranks, last output and time, from its events.
+"""The hosts' lines below the log of ``muster local``: phase, ranks, last output and time of each, from its events.
 
-:class:`LiveView` keeps these lines on the terminal while a local job runs.
+:class:`LiveView` keeps them on the terminal while a job runs, by ``rich.live``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import io
 import json
 import os
-from typing import Any, Mapping, NamedTuple
+import threading
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, NamedTuple, Sequence
 
+from musterpoint.base.console import Console
 from musterpoint.base.event_pipe import FILE
 from musterpoint.base.loop import READ, Loop, Timer
 from musterpoint.base.terminal import colours, is_terminal
-from musterpoint.local.live_area import LEAST_ROWS, LiveArea
-from musterpoint.local.output import Pump
+from musterpoint.local.output import LONGEST_LINE, Pump, left, recent
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.segment import Segment
 
 PHASES = (
     "starting",
@@ -48,11 +55,16 @@ BY_EVENT = {
     "job-ended": "leaving",
 }
 """The phase that begins with an event."""
-_RED, _GREEN, _YELLOW = 31, 32, 33
 _TICK = 1.0
 _CHUNK = 65536
 _SHARE = 3
 """The lines take a third of the screen at most."""
+LEAST_ROWS = 6
+"""Rows that stay for the job's output; on a smaller terminal no lines are shown."""
+_WIDE, _NARROW = 70, 50
+"""Columns of a terminal from which on a line has the number of ranks, and the last output."""
+_CLOSE_SECONDS = 2.0
+"""For the terminal to take the end of the lines."""
 
 
 class HostLine:
@@ -97,7 +109,7 @@ class HostLine:
         until = self._ended if self.code is not None else now
         took = clock(until - self._began)
         if self.code is not None:
-            return Columns(self.host, f"ended with code {self.code}", "", "", took, _RED if self.code else 0)
+            return Columns(self.host, f"ended with code {self.code}", "", "", took, "red" if self.code else "")
         detail = ""
         if self._ranks:
             detail = f"{sum(self._ranks.values())} of {len(self._ranks)} ranks alive"
@@ -106,21 +118,21 @@ class HostLine:
         silent = "" if last_output is None else f"last output {ago(now - last_output)}"
         if self._launched is not None and any(self._ranks.values()) and (last_output or 0.0) < self._launched:
             silent = f"no output yet, {clock(now - self._launched)}"
-        shade = _GREEN if self.phase == "running" else _YELLOW if self.phase in ("stopping", "waiting") else 0
+        shade = "green" if self.phase == "running" else "yellow" if self.phase in ("stopping", "waiting") else ""
         # an image's older musterpoint tells of nothing
         phase = "started" if self.phase == PHASES[0] and last_output is not None else self.phase
         return Columns(self.host, phase, detail, silent, took, shade)
 
 
 class Columns(NamedTuple):
-    """The texts of a line, from left to right, and the colour of the phase (0: none)."""
+    """The texts of a line, from left to right, and the colour of the phase (empty: none)."""
 
     host: str
     phase: str
     detail: str
     silent: str
     took: str
-    shade: int
+    shade: str
 
 
 def clock(seconds: float) -> str:
@@ -137,45 +149,123 @@ def ago(seconds: float) -> str:
     return f"{int(seconds)} s ago" if seconds < 60 else f"{clock(seconds)} ago"
 
 
-def lines(columns: list[Columns], width: int, most: int, colour: bool) -> list[str]:
-    """At most ``most`` lines of ``width`` columns; where there are more hosts, the last line counts the rest."""
+def table_of(columns: Sequence[Columns], width: int, most: int) -> Group:
+    """Makes at most ``most`` lines for ``width`` columns; of more hosts the last line counts the rest."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
     shown = columns if len(columns) <= most else columns[: most - 1]
-    wide = [max(len(str(each[at])) for each in columns) for at in range(4)]
-    texts = []
+    fits = (True, True, width >= _WIDE, width >= _NARROW, True)
+    kept = [at for at in range(len(fits)) if fits[at] and any(each[at] for each in shown)]
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for _ in kept:
+        table.add_column(no_wrap=True)
     for each in shown:
-        cells = [str(each[at]).ljust(wide[at]) for at in range(4)]
-        room = max(0, width - 3 - len(each.took))
-        while len(cells) > 2 and len("  ".join(filter(None, cells))) > room:
-            del cells[2 if len(cells) > 3 else -1]  # how many ranks live, then the silence
-        text = "  ".join(cell for cell in cells if cell)[:room]
-        text = f"{text}  {each.took}"[: width - 1]
-        if colour and each.shade:
-            begin, end = wide[0] + 2, min(wide[0] + 2 + len(each.phase), len(text))
-            text = f"{text[:begin]}\x1b[{each.shade}m{text[begin:end]}\x1b[0m{text[end:]}"
-        texts.append(text)
-    rest = columns[len(shown) :]
-    if rest:
+        table.add_row(*(Text(str(each[at]), each.shade if at == 1 else "") for at in kept))
+    if rest := columns[len(shown) :]:
         ended = sum(each.phase.startswith("ended") for each in rest)
-        texts.append(f"and {len(rest)} more hosts, {ended} of them ended"[: width - 1])
-    return texts
+        return Group(table, Text(f"and {len(rest)} more hosts, {ended} of them ended", no_wrap=True))
+    return Group(table)
 
 
 def can_be_shown(out: int, environ: Mapping[str, str]) -> bool:
-    """Whether ``out`` is a terminal that can keep rows of its own."""
-    return is_terminal(out) and environ.get("TERM", "dumb") != "dumb"
+    """Tells whether ``out`` is a terminal that can keep rows of its own, and rich is there."""
+    return is_terminal(out) and environ.get("TERM", "dumb") != "dumb" and importlib.util.find_spec("rich") is not None
+
+
+class _Raw(NamedTuple):
+    """Bytes of a job as rich gets them: they pass unchanged."""
+
+    data: bytes
+
+    def __rich_console__(self, _console: object, _options: object) -> Iterable[Segment]:
+        from rich.segment import Segment
+
+        colours_end = "\x1b[0m" if b"\x1b[" in self.data else ""  # the lines are no part of the job's
+        yield Segment(self.data.decode("utf-8", "surrogateescape") + colours_end)
+
+
+class LiveArea:
+    """Rows below a terminal's log; for one thread. Its methods return bytes to write to the terminal.
+
+    Whole lines of the log scroll above the rows. An unfinished one, such as a progress bar, is the first of them.
+    """
+
+    def __init__(self, colour: bool) -> None:
+        from rich.console import Console, Group
+        from rich.live import Live
+
+        self._written = io.StringIO()
+        self._screen = Console(
+            file=self._written, force_terminal=True, force_interactive=True, no_color=not colour, highlight=False
+        )
+        self._live = Live(
+            console=self._screen,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            vertical_overflow="crop",
+        )
+        self._rows, self._rest = Group(), b""
+
+    def draw(self, columns: Sequence[Columns], size: tuple[int, int]) -> bytes:
+        """Shows the lines of hosts on a terminal of ``size``, columns and rows; on a small one there are none."""
+        from rich.console import Group
+
+        self._screen.size = size
+        self._rows = table_of(columns, size[0], max(1, size[1] // _SHARE)) if size[1] > LEAST_ROWS else Group()
+        self._live.start()
+        return self._refreshed()
+
+    def write(self, data: bytes) -> bytes:
+        """Writes ``data`` of the log above the rows."""
+        if not self._live.is_started:
+            return data
+        data = self._rest + data
+        end = data.rfind(b"\n") + 1
+        whole, self._rest = data[:end], recent(data[end:])
+        if len(self._rest) > LONGEST_LINE:
+            whole, self._rest = whole + self._rest + b"\n", b""
+        return self._refreshed(whole)
+
+    def _refreshed(self, whole: bytes = b"") -> bytes:
+        from rich.console import Group
+        from rich.text import Text
+
+        columns = self._screen.size.width
+        tail = left(self._rest).decode("utf-8", "replace")[-_SHARE * columns :]
+        self._live.update(Group(*([Text.from_ansi(tail)] if tail else []), self._rows))
+        if whole:
+            self._screen.print(_Raw(whole), end="", crop=False)
+        self._live.refresh()
+        return self._taken()
+
+    def _taken(self) -> bytes:
+        text = self._written.getvalue()
+        self._written.seek(0)
+        self._written.truncate()
+        return text.encode("utf-8", "surrogateescape")
+
+    def close(self) -> bytes:
+        """Takes the rows away."""
+        self._live.stop()
+        rest, self._rest = self._rest, b""
+        return self._taken() + rest
 
 
 class LiveView:
-    """The lines of a job's hosts on the terminal ``out``, below what ``pump`` writes there."""
+    """The lines of a job's hosts on the terminal ``out``, below what ``pump`` and ``console`` write there."""
 
-    def __init__(self, loop: Loop, pump: Pump, out: int, environ: Mapping[str, str]) -> None:
-        self._loop, self._pump, self._out = loop, pump, out
-        self._colour = colours(out, environ)
-        self._area = LiveArea()  # the pump's thread's
+    def __init__(self, loop: Loop, pump: Pump, console: Console, out: int, environ: Mapping[str, str]) -> None:
+        self._loop, self._pump, self._console, self._out = loop, pump, console, out
+        self._area = LiveArea(colours(out, environ))  # the pump's thread's
         self._lines: dict[str, HostLine] = {}
         self._pipes: dict[int, tuple[str, str]] = {}
         self._rest: dict[int, bytes] = {}
         self._timer: Timer | None = None
+        self._closed = threading.Event()
 
     def add(self, host: str, folder: str) -> None:
         """A host that is started now; it finds the pipe for its events in ``folder``, of this machine."""
@@ -191,7 +281,12 @@ class LiveView:
         self._loop.watch(fd, READ, lambda _ready, fd=fd: self._read(fd))  # type: ignore[misc]
 
     def begin(self) -> None:
-        """From now on the lines are shown."""
+        """Shows the lines from now on."""
+        self._pump.through = self._area.write
+        if is_terminal(2):
+            self._own_sink = self._console.write_through(
+                lambda data: self._pump.overlay(lambda: self._area.write(data))
+            )
         self._tick()
 
     def end(self, host: str, code: int) -> None:
@@ -205,7 +300,10 @@ class LiveView:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-            self._pump.overlay(self._area.close, must=True)
+            if is_terminal(2):
+                self._console.write_through(self._own_sink)
+            self._pump.overlay(self._close_area)
+            self._closed.wait(_CLOSE_SECONDS)
         for fd, (_, path) in self._pipes.items():
             self._loop.forget(fd)
             os.close(fd)
@@ -237,6 +335,9 @@ class LiveView:
             return
         now = self._loop.clock()
         columns = [line.columns(now, self._pump.last_output.get(host)) for host, line in self._lines.items()]
-        most = max(1, size.lines // _SHARE)
-        shown = lines(columns, size.columns, most, self._colour) if size.lines > LEAST_ROWS else []
-        self._pump.overlay(lambda: self._area.draw(shown, (size.columns, size.lines), self._pump.unfinished))
+        self._pump.overlay(lambda: self._area.draw(columns, (size.columns, size.lines)), may_wait=False)
+
+    def _close_area(self) -> bytes:
+        self._pump.through = bytes
+        self._closed.set()
+        return self._area.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import select
 import stat
 import threading
@@ -16,7 +17,6 @@ from typing import Callable
 
 from musterpoint.base.loop import READ, WRITE, Loop
 from musterpoint.core.processes.streams import Sink, log_file
-from musterpoint.local.live_area import at_rest
 
 CHUNK = 1 << 18
 LONGEST_LINE = 1 << 16
@@ -60,7 +60,7 @@ class Lines:
         end = data.rfind(b"\n") + 1
         if len(data) - end > LONGEST_LINE:
             end = len(data)
-        whole, self._rest = data[:end], _recent(data[end:])
+        whole, self._rest = data[:end], recent(data[end:])
         if not self._rest:
             self.changed = None
         elif self.changed is None or whole:
@@ -75,7 +75,7 @@ class Lines:
         if not at_rest(self._rest):
             return b""
         self.changed = None
-        text = _left(self._rest).rstrip(b"\r")
+        text = left(self._rest).rstrip(b"\r")
         if b"\r" not in self._rest:
             self._rest = b""
             return self._marked(text)
@@ -88,23 +88,40 @@ class Lines:
         return self._marked(self._rest) if self._rest else b""
 
     def _marked(self, data: bytes) -> bytes:
-        lines = list(map(_left, data.split(b"\n"))) if b"\r" in data else data.split(b"\n")
+        lines = list(map(left, data.split(b"\n"))) if b"\r" in data else data.split(b"\n")
         if self._shown and lines[0] == self._shown:
             del lines[0]
         self._shown = b""
         return b"".join(self.prefix + line + b"\n" for line in lines)
 
 
-def _left(line: bytes) -> bytes:
+def left(line: bytes) -> bytes:
     """What is left of a line whose start was written to again (``\\r``)."""
     text = line.rstrip(b"\r")
     return text.rpartition(b"\r")[2] if b"\r" in text else line
 
 
-def _recent(line: bytes) -> bytes:
+def recent(line: bytes) -> bytes:
     """An unfinished line without what was overwritten long ago: a progress bar may be drawn for hours."""
     parts = line.split(b"\r")
     return b"\r".join((b"", *parts[-3:])) if len(parts) > 4 else line
+
+
+_UNFINISHED = re.compile(rb"\x1b(?:[ -/]*|\[[0-?]*[ -/]*|[\]P^_X][^\x07\x1b]{0,4096}\x1b?)$")
+"""The beginning of an escape sequence: what is written next belongs to it."""
+
+
+def at_rest(data: bytes) -> bool:
+    """Whether ``data`` ends where other bytes may follow: in no escape sequence, and in no character."""
+    if _UNFINISHED.search(data[-4200:]):
+        return False
+    tail = data[-3:]
+    for back, byte in enumerate(reversed(tail), 1):
+        if byte < 0x80:
+            return True
+        if byte >= 0xC0:
+            return byte >= 0xF8 or back >= (2 if byte < 0xE0 else 3 if byte < 0xF0 else 4)
+    return True
 
 
 OWN = b"musterpoint: "
@@ -133,8 +150,8 @@ class Pump:
         self._loop.prepare_posts()
         self.out = BufferedOutput(out, self._loop, on_shown)
         self._streams: dict[str, tuple[int, Sink, Lines]] = {}
-        self.unfinished = b""
-        """The end of what was shown since the last line end; at most :data:`LONGEST_LINE`."""
+        self.through: Callable[[bytes], bytes] = bytes
+        """Makes what is written of what is to be shown; called in this pump's thread."""
         self._looking: set[str] = set()
         self.last_output: dict[str, float] = {}
         """When a program of each host last wrote something, on the monotonic clock; our own lines don't count."""
@@ -150,15 +167,14 @@ class Pump:
         self._streams[host] = (fd, sink, Lines(prefix))
         self._loop.post(lambda: self._loop.watch(fd, READ, lambda _ready: self._serve(host)))
 
-    def overlay(self, make: Callable[[], bytes], must: bool = False) -> None:
+    def overlay(self, make: Callable[[], bytes], may_wait: bool = True) -> None:
         """Writes what ``make`` returns, which is no output of a host, between two pieces of it; from any thread.
 
-        ``make`` is called in the pump's thread. Unless it ``must`` be written, it isn't called where the reader is
-        slow, or where an escape sequence or a character isn't complete.
+        ``make`` is called in the pump's thread; not where the reader is slow, unless it ``may_wait`` for him.
         """
 
         def write() -> None:
-            if must or (self.out.waiting_since is None and at_rest(self.unfinished)):
+            if may_wait or self.out.waiting_since is None:
                 self.out.write(make())
 
         self._loop.post(write)
@@ -188,8 +204,7 @@ class Pump:
         return bool(data)
 
     def _show(self, data: bytes) -> None:
-        self.unfinished = (self.unfinished + data).rpartition(b"\n")[2][-LONGEST_LINE:]
-        self.out.write(data)
+        self.out.write(self.through(data))
 
     def _look_again(self, host: str, when: float) -> None:
         """Shows the host's unfinished line if it has waited for :data:`UNFINISHED_SECONDS` by ``when``."""
@@ -213,7 +228,7 @@ class Pump:
             return
         fd, log, lines = stream
         self._loop.forget(fd)
-        self.out.write(lines.end())
+        self._show(lines.end())
         self._on_output(host, b"")
         os.close(fd)
         log.close()

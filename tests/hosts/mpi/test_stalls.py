@@ -56,7 +56,7 @@ def test_a_busy_barrier_is_a_wait(under: Callable[[str], Any]) -> None:
     [("openmpi4", "sends_all_the_time"), ("openmpi4", "computes_in_long_calls"), ("mpich", "sends_all_the_time")],
 )
 def test_who_sends_or_computes_on_one_line_does_not_stand_still(
-    under: Callable[[str], Any], flavour: str, what: str
+    under: Callable[[str], Any], py_spy: None, flavour: str, what: str
 ) -> None:
     job = under(flavour)
     ran = job.run(job.local.program(HEALTHY), "--hosts", "2", "--stall-timeout", "1", arguments=(what,))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from musterpoint.local.live import BY_EVENT, PHASES, HostLine, ago, clock, lines
-from musterpoint.local.live_area import LEAST_ROWS, LiveArea, at_edge, at_rest
+from musterpoint.local.live import BY_EVENT, LEAST_ROWS, PHASES, Columns, HostLine, LiveArea, ago, clock
+from musterpoint.local.output import at_rest
 from musterpoint.tools.viewer.events import EVENTS
 
 from ...examples import examples
@@ -62,17 +62,25 @@ def test_times() -> None:
     assert [ago(seconds) for seconds in (0.5, 59.9, 61)] == ["now", "59 s ago", "1:01 ago"]
 
 
+def shown(columns: list[Columns], size: tuple[int, int], colour: bool = False) -> tuple[pyte.Screen, list[str]]:
+    """A terminal with the lines of hosts on it, and its text."""
+    screen = pyte.Screen(*size)
+    stream = pyte.ByteStream(screen)
+    stream.feed(LiveArea(colour).draw(columns, size).replace(b"\n", b"\r\n"))
+    return screen, [row.rstrip() for row in screen.display if row.strip()]
+
+
 def test_more_hosts_than_lines() -> None:
     hosts = [HostLine(f"algo-{number}", 0.0) for number in range(1, 31)]
     for host in hosts[5:9]:
         host.end(0, 1.0)
-    shown = lines([host.columns(2.0, None) for host in hosts], 60, 4, colour=False)
-    assert len(shown) == 4
-    assert shown[-1] == "and 27 more hosts, 4 of them ended"
+    _, texts = shown([host.columns(2.0, None) for host in hosts], (60, 12))
+    assert len(texts) == 4
+    assert texts[-1] == "and 27 more hosts, 4 of them ended"
     hosts[0].hear("rank-started", {"rank": 0}, 1.0)
-    (text, *_) = lines([host.columns(2.0, 1.5) for host in hosts], 30, 99, colour=True)
-    assert text.replace("\x1b[32m", "").replace("\x1b[0m", "") == "algo-1   running         0:02"
-    assert "\x1b[32mrunning\x1b[0m" in text
+    screen, texts = shown([host.columns(2.0, 1.5) for host in hosts[:3]], (30, 99), colour=True)
+    assert texts[0] == "algo-1  running  0:02"
+    assert screen.buffer[0][len("algo-1  ")].fg == "green"
 
 
 AT_REST = [b"", b"a", b"\n", b"\x1b[0m", "é".encode(), "😀".encode(), b"\x1b7", b"\x1b]0;title\x07", b"\xff", b"\x1b[K"]
@@ -86,75 +94,82 @@ def test_where_other_bytes_may_follow(data: bytes, rests: bool) -> None:
     assert at_rest(data) is rests
 
 
-COLUMNS, ROWS, KEPT = 24, 12, 3
+COLUMNS, ROWS, KEPT = 60, 24, 3
 PIECES = st.sampled_from([
-    b"a line\r\n", b"\r\n", b"no end", b"\rprogress 3/9", b"\x1b[31mred\x1b[0m", b"\x1b[31m", b"\x1b[A\r\x1b[K", b"\t",
-    b"a line that is longer than the terminal is wide\r\n", "grün\r\n".encode(), b"\x1b[1mbold\x1b[0m\r\n" * 4,
+    b"a line\n", b"\n", b"no end", b"\rprogress 3/9", b"\x1b[31mred\x1b[0m", b"\x1b[A\r\x1b[K", b"\t",
+    b"a line that is longer than the terminal is wide: " * 3 + b"\n", "grün\n".encode(), b"\x1b[1mbold\x1b[0m\n" * 4,
 ])  # fmt: skip
 
 
-def rows_of(screen: pyte.Screen, count: int) -> list[list[tuple[str, str, bool]]]:
-    return [
+def rows_of(screen: pyte.Screen) -> list[list[tuple[str, str, bool]]]:
+    """The cells of a screen, without what is empty at its end."""
+    found = [
         [(cell.data, cell.fg, cell.bold) for cell in (screen.buffer[row][column] for column in range(COLUMNS))]
-        for row in range(count)
+        for row in range(ROWS)
     ]
+    while found and all(cell[0] == " " for cell in found[-1]):
+        del found[-1]
+    return found
 
 
-EDGE = [
-    (b"x" * 24, True), (b"x" * 23, False), (b"x" * 25, False), (b"x" * 48, True), (b"", False),
-    (b"ab\r" + b"x" * 24, True),
-    (b"x" * 24 + b"\x1b[0m", True), (b"x" * 24 + b"\b", False), (b"x" * 24 + b"\x1b[3D", False),
-    (b"\t\t" + b"x" * 8, True),
-    (b"\t\t\t\t", False), ("ü".encode() * 24, True), ("漢".encode() * 12, True), (b"x" * 23 + "漢".encode(), False),
-    (b"\x1b]0;a title\x07" + b"x" * 24, True), (("e\u0301" * 24).encode(), True),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("line", "full"), EDGE)
-def test_a_line_that_ends_at_the_edge(line: bytes, full: bool) -> None:
-    assert at_edge(line, COLUMNS) is full
+def hosts_at(second: int) -> list[Columns]:
+    return [Columns(f"algo-{number}", "running", "", "", clock(second), "green") for number in range(1, KEPT + 1)]
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(PIECES, max_size=25), st.integers(0, ROWS - KEPT - 1))
-@example([b"\rprogress 3/9", b"no end", b"no end", b"a line\r\n"], 0)
-def test_what_is_written_above_is_as_on_a_smaller_terminal(pieces: list[bytes], before: int) -> None:
-    """Between any two pieces the lines are drawn anew: neither text, colour nor the cursor is changed by that."""
-    small, whole = pyte.Screen(COLUMNS, ROWS - KEPT), pyte.Screen(COLUMNS, ROWS)
-    plain, drawn = pyte.ByteStream(small), pyte.ByteStream(whole)
-    area = LiveArea()
+@example([b"\rprogress 3/9", b"no end", b"no end", b"a line\n"], 0)
+def test_what_is_written_above_is_as_without_the_lines(pieces: list[bytes], before: int) -> None:
+    """Between any two pieces the lines are drawn anew, below all that is written; at last none is left."""
+    usual, drawn_on = pyte.Screen(COLUMNS, ROWS), pyte.Screen(COLUMNS, ROWS)
+    plain, drawn = pyte.ByteStream(usual), pyte.ByteStream(drawn_on)
+    area = LiveArea(True)
+
+    def feed(stream: pyte.ByteStream, data: bytes) -> None:
+        stream.feed(data.replace(b"\n", b"\r\n"))
+
     for stream in (plain, drawn):
-        stream.feed(b"before\r\n" * before)
-    shown, line = 0, b""
+        feed(stream, b"before\n" * before)
     for number, piece in enumerate([b"", *pieces]):
-        plain.feed(piece)
-        drawn.feed(piece)
-        line = (line + piece).rpartition(b"\n")[2]
-        text = area.draw([f"\x1b[32mhost {at}\x1b[0m at {number}" for at in range(KEPT)], (COLUMNS, ROWS), line)
-        drawn.feed(text)
-        assert bool(text) is (small.cursor.x < COLUMNS), "a full line may go on in the next row: it is left alone"
-        shown = number if text else shown
-        assert [row.rstrip() for row in whole.display[-KEPT:]] == [f"host {at} at {shown}" for at in range(KEPT)]
-    assert rows_of(whole, ROWS - KEPT) == rows_of(small, ROWS - KEPT)
-    assert (whole.cursor.x, whole.cursor.y, whole.cursor.attrs) == (small.cursor.x, small.cursor.y, small.cursor.attrs)
-    drawn.feed(area.close())
-    assert not "".join(whole.display[-KEPT:]).strip()
-    assert rows_of(whole, ROWS - KEPT) == rows_of(small, ROWS - KEPT)
-    assert whole.margins is None or (whole.margins.top, whole.margins.bottom) == (0, ROWS - 1)
+        feed(plain, piece)
+        feed(drawn, area.write(piece))
+        feed(drawn, area.draw(hosts_at(number), (COLUMNS, ROWS)))
+        texts = [row.rstrip() for row in drawn_on.display if row.strip()]
+        assert texts[-KEPT:] == [f"algo-{at}  running  {clock(number)}" for at in range(1, KEPT + 1)]
+    feed(drawn, area.close())
+    assert not drawn_on.cursor.hidden
+    text = rows_of(drawn_on)
+    assert text == rows_of(usual)[-len(text) :] if text else not rows_of(usual)
 
 
-@pytest.mark.parametrize("size", [(24, 20), (24, 9), (40, 12), (24, LEAST_ROWS)])
+def test_an_unfinished_line_stands_above_the_lines() -> None:
+    area, screen = LiveArea(False), pyte.Screen(COLUMNS, ROWS)
+    stream = pyte.ByteStream(screen)
+    stream.feed(area.draw(hosts_at(1), (COLUMNS, ROWS)).replace(b"\n", b"\r\n"))
+    for done in (3, 5):
+        stream.feed(area.write(f"\r{done * 10} % of all".encode()).replace(b"\n", b"\r\n"))
+        texts = [row.rstrip() for row in screen.display if row.strip()]
+        assert texts[0] == f"{done * 10} % of all"
+        assert len(texts) == 1 + KEPT
+    stream.feed(area.write(b"\nand on\n").replace(b"\n", b"\r\n"))
+    texts = [row.rstrip() for row in screen.display if row.strip()]
+    assert texts[:2] == ["50 % of all", "and on"]
+    assert len(texts) == 2 + KEPT
+
+
+@pytest.mark.parametrize("size", [(60, 30), (60, 16), (80, 24), (60, LEAST_ROWS)])
 def test_another_size(size: tuple[int, int]) -> None:
-    """A larger terminal, or a smaller one: the lines move to its last rows; on a very small one there are none."""
+    """A larger terminal, or a smaller one: the lines stay below the log; on a very small one there are none."""
     screen = pyte.Screen(COLUMNS, ROWS)
-    stream, area = pyte.ByteStream(screen), LiveArea()
-    stream.feed(b"one\r\ntwo\r\nunfinished")
-    stream.feed(area.draw(["host a", "host b"], (COLUMNS, ROWS)))
+    stream, area = pyte.ByteStream(screen), LiveArea(False)
+
+    def feed(data: bytes) -> None:
+        stream.feed(data.replace(b"\n", b"\r\n"))
+
+    feed(b"one\ntwo\n" + area.draw(hosts_at(1), (COLUMNS, ROWS)))
     screen.resize(size[1], size[0])
-    stream.feed(area.draw(["host c", "host d"], size))
-    stream.feed(b" line\r\n")
-    shown = [row.rstrip() for row in screen.display]
-    lines = ["host c", "host d"] if size[1] - 2 >= LEAST_ROWS else []
-    assert shown[:3] == ["one", "two", "unfinished line"]
-    assert [row for row in shown[3:] if row] == lines
-    assert not lines or shown[-2:] == lines
+    feed(area.draw(hosts_at(2), size))
+    feed(area.write(b"three\n"))
+    texts = [row.rstrip() for row in screen.display if row.strip()]
+    lines = [f"algo-{at}  running  0:02" for at in range(1, KEPT + 1)] if size[1] > LEAST_ROWS else []
+    assert texts[-len(lines) - 3 :] == ["one", "two", "three", *lines]

@@ -43,7 +43,6 @@ Program = Literal[
     "xgboost_tracker",
     "accelerate_settings",
     "gpu_activity",
-    "native_calls",
     "ssh_session",
 ]
 PROGRAMS: tuple[Program, ...] = get_args(Program)

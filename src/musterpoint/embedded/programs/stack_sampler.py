@@ -12,6 +12,7 @@ import base64
 import json
 import linecache
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -66,10 +67,18 @@ _FLIGHT_SECONDS = 5.0
 """For all ranks together: for their answers with stacks; torch looks at NCCL's pipe every second."""
 _MOST_FLIGHT = 8 << 20
 PIPE, DUMP = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
-_CALLS_SECONDS = 5.0
-"""For the end of the program that looks at native code, beside the time between the looks."""
+_CALLS_SECONDS = 10.0
+"""For the end of py-spy, which reads the symbols of a process's libraries first."""
+_CALLS_A_SECOND = 10
 _FEW_CALLS = 5
 """So many moments at least, all of them in an MPI, say that a thread was there all the time."""
+_IN_MPI = re.compile(
+    r";P?MPI_\w+ \(|/(?:openmpi|ucx|libfabric|libibverbs|pmix)/[^/;]*\.so|/mca_\w+\.so"
+    r"|/lib(?:mpi|pmpi|open-pal|open-rte|mca_|uc[ptsmgx]|fabric|psm|pmix|ibverbs|rdmacm|mlx|efa)[\w.+-]*\.so"
+)
+"""A frame of an MPI's or of what sends its messages, in a stack as py-spy writes it: a function and its library, or its
+source file. Through some of these libraries a stack can't be followed to its caller.
+"""
 
 
 class Counts(NamedTuple):
@@ -90,8 +99,6 @@ def main(request: dict[str, Any]) -> None:
     - ``idle``: seconds before the first look, in which a rank that uses a processor has the same effect
     - ``py_spy``: the program that reads the stacks of Python processes, ``-`` where there is none
     - ``gpus``: our program that says how busy GPUs are
-    - ``calls``: our program that says whether a process is in an MPI. It alone stops a thread, while its registers are
-      read
     - ``result``: the file to write
     - ``silent``: what the last result said so of ranks. They haven't answered the question that they were asked when
       their answers were of so many bytes
@@ -115,7 +122,7 @@ def main(request: dict[str, Any]) -> None:
     )
     first = look(ranks, request["py_spy"])
     before, began = counts_of(ranks, first), time.monotonic()
-    native = _Calls(request["calls"], seconds, [pid for pids in before.pids.values() for pid in pids])
+    native = _Calls(request["py_spy"], seconds, [pid for pids in before.pids.values() for pid in pids])
     threading.Event().wait(seconds)
     in_mpi = native.in_mpi()
     after, passed = counts_of(ranks, first), time.monotonic() - began
@@ -365,18 +372,35 @@ class _Flight:
 
 
 class _Calls:
-    """Where in native code the processes are, from now on for ``seconds``; those that have no MPI aren't looked at."""
+    """The native code that processes run for ``seconds`` from now on, where py-spy may read it.
 
-    def __init__(self, program: str, seconds: float, pids: list[int]) -> None:
-        self._returns = {pid: _Returns(pid) for pid in pids if MPI_LIBRARY.search(read_text(f"/proc/{pid}/maps"))}
+    Only main threads that run are looked at, in processes with an MPI: py-spy stops a process for each look, which
+    could end a call that waits.
+    """
+
+    def __init__(self, py_spy: str, seconds: float, pids: list[int]) -> None:
+        may_be = [pid for pid in pids if stat_of(f"{pid}/task/{pid}")[:1] == ["R"] and py_spy != "-"]
+        self._returns = {pid: _Returns(pid) for pid in may_be if MPI_LIBRARY.search(read_text(f"/proc/{pid}/maps"))}
         self._ticks = {pid: self._others(pid) for pid in self._returns}
         self._seconds = seconds
-        words = [sys.executable, "-I", "-S", program, str(seconds), *map(str, self._returns)]
-        self._child = (
-            subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-            if self._returns
-            else None
-        )
+        words = [py_spy, "record", "--native", "--threads", "--full-filenames", "--format", "raw"]
+        words += [
+            "--output",
+            "/dev/stdout",
+            "--rate",
+            str(_CALLS_A_SECOND),
+            "--duration",
+            str(max(1, round(seconds))),
+            "--pid",
+        ]
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        for pid in self._returns:
+            try:
+                self._children[pid] = subprocess.Popen(
+                    [*words, str(pid)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                )
+            except OSError:
+                continue
 
     @staticmethod
     def _others(pid: int) -> int:
@@ -384,21 +408,29 @@ class _Calls:
         return ticks_of(stat_of(pid)) - ticks_of(stat_of(f"{pid}/task/{pid}"))
 
     def in_mpi(self) -> dict[int, int]:
-        """The processes that were in an MPI's libraries whenever they were looked at, with the number of their call."""
-        if self._child is None:
-            return {}
-        try:
-            counts = json.loads(self._child.communicate(timeout=_CALLS_SECONDS)[0])
-        except (subprocess.TimeoutExpired, ValueError):  # a thread didn't stop, or nothing is known of this machine
-            self._child.kill()
-            return {}
+        """Finds the processes that were in an MPI at every look, with the number of their call."""
+        until = time.monotonic() + _CALLS_SECONDS
         found = {}
-        for pid, returns in self._returns.items():
-            inside, outside = counts[str(pid)]
+        for pid, child in self._children.items():
+            try:
+                stacks = child.communicate(timeout=max(0.0, until - time.monotonic()))[0].decode("utf-8", "replace")
+            except subprocess.TimeoutExpired:
+                child.kill()
+                continue
             others = self._others(pid) - self._ticks[pid]
-            if inside >= _FEW_CALLS and not outside and others <= max(2.0, self._seconds * TICKS_PER_SECOND):
-                found[pid] = returns.call()
+            if is_in_mpi(pid, stacks) and others <= max(2.0, self._seconds * TICKS_PER_SECOND):
+                found[pid] = self._returns[pid].call()
         return found
+
+
+def is_in_mpi(pid: int, stacks: str) -> bool:
+    """Tells whether a process's main thread was in an MPI at every look, and was looked at often enough.
+
+    ``stacks`` are py-spy's: a line for each, which begins with its thread and ends with the number of its looks.
+    """
+    looks = [line.rpartition(" ") for line in stacks.splitlines() if line.startswith(f"thread ({pid})")]
+    enough = sum(int(number) for _, _, number in looks) >= _FEW_CALLS
+    return enough and all(_IN_MPI.search(stack) for stack, _, _ in looks)
 
 
 class _Returns:

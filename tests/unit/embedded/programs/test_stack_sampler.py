@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterator
 import pytest
 
 from musterpoint.core.launch.inputs import STARTUP, TASKS
-from musterpoint.embedded.programs import gpu_activity, native_calls, stack_sampler
+from musterpoint.embedded.programs import gpu_activity, stack_sampler
 from musterpoint.embedded.programs.registry import SAMPLER, Texts
 
 PROGRAM = """
@@ -112,7 +112,7 @@ def command(
     request = {
         "seconds": seconds, "idle": idle, "ranks": dict(enumerate(pids)), "py_spy": reader,
         "own": own,
-        "gpus": gpu_activity.__file__, "calls": native_calls.__file__, "result": str(result), "silent": {},
+        "gpus": gpu_activity.__file__, "result": str(result), "silent": {},
     }  # fmt: skip
     return texts.own_command(SAMPLER, request)
 
@@ -335,7 +335,7 @@ def test_one_call_of_an_mpi_is_told_from_many_and_from_other_libraries(
         try:
             assert rank.stdout is not None
             assert rank.stdout.readline() == b"ready\n"
-            look = lambda: sample(tmp_path, {"rank": rank}, "-", "2")["rank"]["mpi_call"]  # noqa: E731
+            look = lambda: sample(tmp_path, {"rank": rank}, py_spy(), "2")["rank"]["mpi_call"]  # noqa: E731
             if in_mpi:  # on a busy machine a look may say that it doesn't know
                 calls = [next(call for call in iter(look, None) if call) for _ in range(2)]
                 assert calls == [1, 1]
@@ -346,19 +346,20 @@ def test_one_call_of_an_mpi_is_told_from_many_and_from_other_libraries(
 
 
 def test_what_lies_in_an_mpi() -> None:
-    code = [(10, 20, "/usr/lib/libc.so.6"), (20, 30, "/opt/lib/libmpi.so.40"), (30, 40, "/usr/lib/libopenblas.so.0")]
-    code += [(40, 50, "/usr/lib/openmpi/lib/mca_btl_tcp.so"), (50, 60, "[vdso]"), (60, 70, "")]
-    for addresses, inside in (
-        ([25, 35], True),
-        ([15, 55, 1000, 45, 35], True),  # who calls the C library counts; other words of the stack don't
-        ([35, 25], False),
-        ([15, 35, 25], False),
-        ([65, 25], False),  # code that was made while the program ran
-        ([1000, 25], False),
-        ([15, 15], False),
-        ([], False),
+    python, waits = "<module> (/job/train.py:9)", "PMPI_Recv (/opt/lib/libmpi.so.40)"
+    other, debugged = "dgemm (/usr/lib/libopenblas.so.0)", "MPI_Barrier (/build/openmpi/mpi/c/barrier.c:70)"
+    for stacks, inside in (
+        ({f"{python};{waits};poll (/lib/libc.so.6)": 5}, True),
+        ({f"{python};{waits};mlx5_poll_cq (/lib/libmlx5.so.1)": 3, f"{python};0x7f10 (/l/libopen-pal.so.80)": 2}, True),
+        ({f"{python};{debugged};opal_progress (/build/openmpi/opal/progress.c:1)": 9}, True),
+        ({f"{python};{waits}": 4}, False),
+        ({f"{python};{waits}": 9, f"{python};{other}": 1}, False),
+        ({f"{python};Allreduce (/lib/mpi4py/MPI.so)": 9}, False),
+        ({}, False),
     ):
-        assert native_calls.is_in_mpi(addresses, code) is inside
+        text = "py-spy> Sampling\n\nthread (8): ours;read (/lib/libc.so.6) 1\n"
+        text += "".join(f"thread (7): MainThread;{stack} {times}\n" for stack, times in stacks.items())
+        assert stack_sampler.is_in_mpi(7, text) is inside, stacks
 
 
 DUMPS = """

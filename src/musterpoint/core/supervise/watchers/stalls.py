@@ -105,7 +105,6 @@ class StallWatch(Watcher):
             "ranks": ranks,
             "py_spy": py_spy_of(environ),
             "gpus": self._texts.path("gpu_activity"),
-            "calls": self._texts.path("native_calls"),
             "result": result,
             "silent": {n: self._facts[str(n)]["silent"] for n in ranks if "silent" in self._facts.get(str(n), {})},
         }

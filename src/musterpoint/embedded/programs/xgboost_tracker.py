@@ -81,15 +81,15 @@ def serve(library: Any, address: str, port: int, ranks: int) -> None:
         "sortby": BY_TASK,
         "timeout": 0,
     }
-    check(library, library.XGTrackerCreate(json.dumps(options).encode(), ctypes.byref(handle)))
+    check_status(library, library.XGTrackerCreate(json.dumps(options).encode(), ctypes.byref(handle)))
     try:
-        check(library, library.XGTrackerRun(handle, b"{}"))
+        check_status(library, library.XGTrackerRun(handle, b"{}"))
         library.XGTrackerWaitFor(handle, b'{"timeout": null}')
     finally:
         library.XGTrackerFree(handle)
 
 
-def check(library: Any, status: int) -> None:
+def check_status(library: Any, status: int) -> None:
     if status:
         raise Failed(library.XGBGetLastError().decode(errors="replace").strip())
 

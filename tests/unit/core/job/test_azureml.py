@@ -13,7 +13,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
 from musterpoint.core.job import azureml_hosts, platforms
 from musterpoint.core.job.model import Job, StartedRank
-from musterpoint.core.job.platforms.azureml import read
+from musterpoint.core.job.platforms.azureml import read_job as read_azureml
 from musterpoint.core.job.read import masker_of, read_job
 from musterpoint.core.launch.launcher import Question
 from musterpoint.core.launch.launchers import find_launcher
@@ -107,7 +107,7 @@ JOBS: dict[str, tuple[dict[str, str], tuple[str, ...], str, str, int | None, tup
 def test_recorded_jobs(name: str) -> None:
     environ, hosts, current, kind, each, started = JOBS[name]
     assert platforms.here(environ, "/none").name == "azureml"
-    job = read(environ, Settings())
+    job = read_azureml(environ, Settings())
     assert (job.hosts, job.current_host, job.group_hosts) == (hosts, current, hosts)
     assert (job.distribution.kind, job.distribution.processes_per_host) == (kind, each)
     assert (tuple(job.started[:4]) if job.started else None) == started
@@ -131,43 +131,43 @@ def test_recorded_jobs(name: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_missing_is_said(environ: dict[str, str], level: str, words: str) -> None:
-    notes = read(environ, Settings()).notes
+    notes = read_azureml(environ, Settings()).notes
     assert [note for note in notes if note.level == level and note.text.startswith(words)], notes
 
 
 def test_options_say_what_no_variable_does() -> None:
     two = {"AZUREML_RUN_ID": "a", "AZUREML_NODE_COUNT": "2", "AZUREML_CR_NODE_RANK": "1"}
-    unnamed = read(two, Settings(rollcall_leader="10.0.0.4:7000")).unnamed
+    unnamed = read_azureml(two, Settings(rollcall_leader="10.0.0.4:7000")).unnamed
     assert unnamed is not None
     assert (unnamed.nnodes, unnamed.node_rank, unnamed.leader) == (2, 1, "10.0.0.4")
-    alone = read(without(two, "AZUREML_NODE_COUNT"), Settings(nnodes=2, rollcall_leader="10.0.0.4"))
+    alone = read_azureml(without(two, "AZUREML_NODE_COUNT"), Settings(nnodes=2, rollcall_leader="10.0.0.4"))
     assert alone.unnamed == unnamed
 
 
 def test_a_ray_cluster_of_azuremls_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It leaves its address where ray.init() looks for it; the program runs once, whatever the number of nodes."""
     environ = {"AZUREML_RUN_ID": "a", "AZUREML_NODE_COUNT": "2", "AZ_BATCH_HOST_LIST": TWO, "AZUREML_CR_NODE_RANK": "0"}
-    assert len(read(environ, Settings()).hosts) == 2
+    assert len(read_azureml(environ, Settings()).hosts) == 2
     file = tmp_path / "ray_current_cluster"
     file.write_text("10.0.0.4:6379\n")
     monkeypatch.setattr(azureml_hosts, "RAY_FILE", str(file))
-    job = read(environ, Settings())
+    job = read_azureml(environ, Settings())
     assert (len(job.hosts), job.distribution.kind) == (1, "none")
     assert f"1 host ({file}: 10.0.0.4:6379)" in job.notes[0].text
-    assert len(read(PROCESS, Settings()).hosts) == 2, "a job whose processes AzureML started"
+    assert len(read_azureml(PROCESS, Settings()).hosts) == 2, "a job whose processes AzureML started"
     survey = find_launcher("ray").survey
     assert survey is not None
     with pytest.raises(UsageError, match=r"--launcher ray: AzureML has started a Ray cluster .*leave --launcher out"):
         survey(Question(job, Settings(launcher="ray"), environ, ""))
     with pytest.raises(UsageError, match=r"AZUREML_CR_NODE_RANK=1 and .*ray_current_cluster: 10.0.0.4:6379"):
-        read({**environ, "AZUREML_CR_NODE_RANK": "1"}, Settings())
+        read_azureml({**environ, "AZUREML_CR_NODE_RANK": "1"}, Settings())
 
 
 def test_unnamed_hosts_have_a_leader_and_a_place() -> None:
-    unnamed = read(without(PROCESS, "AZ_BATCH_HOST_LIST"), Settings()).unnamed
+    unnamed = read_azureml(without(PROCESS, "AZ_BATCH_HOST_LIST"), Settings()).unnamed
     assert unnamed is not None
     assert (unnamed.nnodes, unnamed.node_rank, unnamed.leader) == (2, 1, "10.0.0.4")
-    assert read(PROCESS, Settings()).unnamed is None
+    assert read_azureml(PROCESS, Settings()).unnamed is None
 
 
 @pytest.mark.parametrize(
@@ -210,16 +210,16 @@ def test_unnamed_hosts_have_a_leader_and_a_place() -> None:
 )  # fmt: skip
 def test_what_is_wrong_is_named(environ: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
-        read(environ, Settings())
+        read_azureml(environ, Settings())
 
 
 def test_the_jobs_directories(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     environ = {**PROCESS, "AZURE_ML_OUTPUT_trained_model": "/mnt/a", "AZURE_ML_OUTPUT_checkpoints": "/mnt/b"}
-    paths = read(environ, Settings()).paths
+    paths = read_azureml(environ, Settings()).paths
     assert (paths.model, paths.checkpoints, paths.output_data) == ("/mnt/a", "/mnt/b", "")
     assert paths.failure == os.path.join(tmp_path, "outputs", "musterpoint", "node-1", "failure")
-    assert read({**PROCESS, "AZURE_ML_OUTPUT_weights": "/mnt/w"}, Settings()).paths.model == "/mnt/w"
+    assert read_azureml({**PROCESS, "AZURE_ML_OUTPUT_weights": "/mnt/w"}, Settings()).paths.model == "/mnt/w"
 
 
 def launched(environ: dict[str, str], **options: Any) -> Job:

@@ -20,7 +20,7 @@ import pytest
 from musterpoint.base.errors import LauncherError
 from musterpoint.base.loop import Loop
 from musterpoint.base.settings import Settings
-from musterpoint.core.job.platforms.azureml import read
+from musterpoint.core.job.platforms.azureml import read_job
 from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.private_folder import FOLDERS, peer_of
 from musterpoint.core.started_per_rank.election import MeetingFiles, elect, leave
@@ -126,7 +126,7 @@ def test_a_stop_ends_the_wait_for_one_that_stands_still(host: Host, taken: int) 
 
 def test_a_stop_reaches_one_that_leads_in_place_of_another(host: Host) -> None:
     environ = {**host.environ, "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "3"}
-    met = elect(Loop(), name_of(read(environ, Settings()), environ))
+    met = elect(Loop(), name_of(read_job(environ, Settings()), environ))
     process = host.start(1, 1, 3)
     follower, greeting = accepted(met.sock)
     assert b'"local_rank": 1' in greeting
@@ -213,7 +213,7 @@ def test_a_stranger_without_the_token_decides_nothing(host: Host) -> None:
     """Nor one that is in the directory: who knows no token is sent away, and the job runs as without it."""
     first = host.start(0, 0, 2)
     environ = {**host.environ, "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
-    path = Path(FOLDERS[0], f"musterpoint-{os.geteuid()}", name_of(read(environ, Settings()), environ) + ".socket")
+    path = Path(FOLDERS[0], f"musterpoint-{os.geteuid()}", name_of(read_job(environ, Settings()), environ) + ".socket")
     eventually(lambda: leads(str(path), first.pid))
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.connect(str(path))
@@ -230,7 +230,7 @@ def test_a_stranger_without_the_token_decides_nothing(host: Host) -> None:
 def test_with_a_secret_another_one_is_no_entry_point_of_the_job(host: Host) -> None:
     """The socket's directory is not all that counts: what leads has to know the token before anything is started."""
     environ = {**host.environ, "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
-    met = elect(Loop(), name_of(read(environ, Settings()), environ), "another secret of 32 characters.")
+    met = elect(Loop(), name_of(read_job(environ, Settings()), environ), "another secret of 32 characters.")
     process = host.start(1, 1, 2, MUSTER_SECRET="the secret of this job, a long one")
     follower, greeting = accepted(met.sock)
     assert b'"proof"' in greeting
@@ -279,7 +279,7 @@ def test_one_of_many_leads(tmp_path: Path) -> None:
 def test_another_jobs_socket_has_another_name() -> None:
     def named(**environ: str) -> str:
         found = {"AZUREML_RUN_ID": "a", "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", **environ}
-        return name_of(read({"AZUREML_NODE_COUNT": "1", **found}, Settings()), found)
+        return name_of(read_job({"AZUREML_NODE_COUNT": "1", **found}, Settings()), found)
 
     assert named() == named(RANK="1", LOCAL_RANK="1")
     assert len({named(), named(AZUREML_RUN_ID="b"), named(HOSTNAME="c"), named(AZUREML_RUN_ID="x" * 300 + "b")}) == 4

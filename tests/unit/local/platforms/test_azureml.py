@@ -11,7 +11,7 @@ import pytest
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import Settings
-from musterpoint.core.job.platforms.azureml import form_of, read
+from musterpoint.core.job.platforms.azureml import form_of, read_job
 from musterpoint.local.job_request import LocalJob
 from musterpoint.local.platforms.azureml_nodes import PLAYED, host_names, read_distribution
 from musterpoint.local.platforms.local_platform import PlayedHost
@@ -79,7 +79,7 @@ def test_a_host_reads_what_it_is_given(form: dict[str, Any], started: Any, how: 
     assert PLAYED.seen is not None
     environ = {**PLAYED.environment(host), **PLAYED.seen(host)}
     assert form_of(environ) == how
-    job = read(environ, Settings())
+    job = read_job(environ, Settings())
     assert (job.hosts, job.current_host) == (("10.0.0.4", "10.0.0.5"), "10.0.0.5")
     assert (tuple(job.started[:4]) if job.started else None) == started
     assert [note for note in job.notes if note.level == "warning"] == []

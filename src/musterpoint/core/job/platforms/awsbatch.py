@@ -24,7 +24,7 @@ NODES, INDEX, MAIN, ADDRESS, JOB = (
 )
 
 
-def read(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
+def read_job(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
     """The job of this node; the main node has the first place, the others follow by their numbers.
 
     Raises:
@@ -44,7 +44,7 @@ def read(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Jo
 PLATFORM = Platform(
     name=NAME,
     title=TITLE,
-    read=read,
+    read=read_job,
     variables=("AWS_BATCH_",),
     found=lambda environ, _base: any(environ.get(name) for name in (NODES, INDEX)),
     sample=Sample(

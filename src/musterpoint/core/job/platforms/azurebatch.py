@@ -21,7 +21,7 @@ NAME, TITLE = "azurebatch", "Azure Batch"
 LIST, HOSTS, MASTER, TASK = "AZ_BATCH_NODE_LIST", "AZ_BATCH_HOST_LIST", "AZ_BATCH_MASTER_NODE", "AZ_BATCH_TASK_ID"
 
 
-def read(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
+def read_job(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
     """The job of this multi-instance task.
 
     Raises:
@@ -45,7 +45,7 @@ def _found(environ: Mapping[str, str], _base: str) -> bool:
 PLATFORM = Platform(
     name=NAME,
     title=TITLE,
-    read=read,
+    read=read_job,
     variables=("AZ_BATCH_",),
     found=_found,
     sample=Sample(

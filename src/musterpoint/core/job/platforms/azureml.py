@@ -59,7 +59,7 @@ class _Started(NamedTuple):
     notes: tuple[Note, ...] = ()
 
 
-def read(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job:
+def read_job(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job:
     """The job that AzureML's variables describe, without a program.
 
     Raises:
@@ -261,7 +261,7 @@ def _unexpanded(environ: Mapping[str, str]) -> tuple[Note, ...]:
 PLATFORM = Platform(
     name=NAME,
     title="AzureML",
-    read=read,
+    read=read_job,
     variables=("AZUREML_", "_AZUREML_", "AZ_BATCH", "AZURE_ML_", "OMPI_", "PMIX_", "PMI_", "MPI_LOCAL"),
     families=(PREFIX,),
     found=lambda environ, _base: any(environ.get(name) for name in SIGNS),

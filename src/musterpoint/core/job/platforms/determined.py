@@ -19,7 +19,7 @@ NAME, TITLE = "determined", "Determined"
 FILE = "/run/determined/info/rendezvous.json"
 
 
-def read(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
+def read_job(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
     """The job of this trial's containers.
 
     Raises:
@@ -56,7 +56,7 @@ def _slots(counts: Any, place: int) -> Counted:
 PLATFORM = Platform(
     name=NAME,
     title=TITLE,
-    read=read,
+    read=read_job,
     variables=("DET_",),
     found=lambda environ, _base: bool(small_text(FILE)),
     row=DocsRow(

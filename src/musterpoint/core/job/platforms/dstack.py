@@ -25,7 +25,7 @@ NODES, IPS, RANK, MASTER, GPUS, RUN = (
 )
 
 
-def read(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
+def read_job(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
     """The job of this run.
 
     Raises:
@@ -51,7 +51,7 @@ def read(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Jo
 PLATFORM = Platform(
     name=NAME,
     title=TITLE,
-    read=read,
+    read=read_job,
     variables=("DSTACK_",),
     found=lambda environ, _base: any(environ.get(name) for name in (NODES, RANK)),
     sample=Sample(

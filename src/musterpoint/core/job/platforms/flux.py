@@ -20,7 +20,7 @@ NAME, TITLE = "flux", "Flux"
 NODES, TASKS, RANK, LEADER = "FLUX_JOB_NNODES", "FLUX_JOB_SIZE", "FLUX_TASK_RANK", "MASTER_ADDR"
 
 
-def read(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job:
+def read_job(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job:
     """The job of this task's hosts.
 
     Raises:
@@ -53,7 +53,7 @@ def read(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job
 PLATFORM = Platform(
     name=NAME,
     title=TITLE,
-    read=read,
+    read=read_job,
     variables=("FLUX_", "PMI_"),
     found=lambda environ, _base: any(environ.get(name) for name in (NODES, TASKS, RANK)),
     numbers=numbered(RANK, TASKS, "FLUX_TASK_LOCAL_ID"),

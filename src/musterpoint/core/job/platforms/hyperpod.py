@@ -26,7 +26,7 @@ LEADER = "PET_MASTER_ADDR"
 _FIRST = re.compile(r"(?P<job>.+)-pods-0(?:\..*)?")
 
 
-def read(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
+def read_job(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
     """The job of this pod.
 
     Raises:
@@ -55,7 +55,7 @@ def _found(environ: Mapping[str, str], _base: str) -> bool:
 PLATFORM = Platform(
     name=NAME,
     title=TITLE,
-    read=read,
+    read=read_job,
     variables=("PET_", "KUBERNETES_SERVICE", "HOSTNAME"),
     found=_found,
     folder=BASE,

@@ -98,7 +98,7 @@ def _replica(environ: Mapping[str, str]) -> tuple[str, str]:
     return variable, environ.get(variable, "").partition(":")[0]
 
 
-def read(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job:
+def read_job(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job:
     """The job of this pod's TrainJob or PyTorchJob.
 
     Raises:
@@ -252,7 +252,7 @@ def _of_rank(environ: Mapping[str, str], place: RankPlace) -> tuple[tuple[str, s
 PLATFORM = Platform(
     name=NAME,
     title="Kubeflow",
-    read=read,
+    read=read_job,
     variables=("PET_", "JAX_", "DMLC_", "KUBEFLOW_", "K_MPI_", "OMPI_MCA_", INDEX, "KUBERNETES_SERVICE", "HOSTNAME"),
     found=found,
     folder=BASE,

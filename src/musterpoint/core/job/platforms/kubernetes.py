@@ -24,7 +24,7 @@ NAME = "kubernetes"
 _NUMBERED = re.compile(r"(.*?)([0-9]+)")
 
 
-def read(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job:
+def read_job(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job:
     """The job of this pod and of those that differ from it in their number only.
 
     Raises:
@@ -131,7 +131,7 @@ def _found(environ: Mapping[str, str], _base: str) -> bool:
 PLATFORM = Platform(
     name=NAME,
     title="Kubernetes",
-    read=read,
+    read=read_job,
     variables=(INDEX, "JOBSET_", "PET_", "KUBERNETES_SERVICE", "HOSTNAME"),
     found=_found,
     folder=BASE,

@@ -47,7 +47,7 @@ def hosts_of(text: str) -> tuple[str, ...]:
     return once_each(hosts)
 
 
-def read(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
+def read_job(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
     """The job of the hosts that were allocated.
 
     Raises:
@@ -86,7 +86,7 @@ def _place(environ: Mapping[str, str], hosts: tuple[str, ...], variable: str) ->
 PLATFORM = Platform(
     name=NAME,
     title=TITLE,
-    read=read,
+    read=read_job,
     variables=("LSB_", "LSF_", "JSM_"),
     found=lambda environ, _base: any(environ.get(name) for name in (COUNTED, LISTED)),
     numbers=numbered(TASK, TASKS, "JSM_NAMESPACE_LOCAL_RANK"),

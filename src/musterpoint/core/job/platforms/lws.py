@@ -20,7 +20,7 @@ NAME, TITLE = "lws", "LeaderWorkerSet"
 LEADER, SIZE, INDEX = "LWS_LEADER_ADDRESS", "LWS_GROUP_SIZE", "LWS_WORKER_INDEX"
 
 
-def read(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
+def read_job(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
     """The job of this pod's group; pods of other groups have jobs of their own.
 
     Raises:
@@ -51,7 +51,7 @@ def _by_name(environ: Mapping[str, str], leader: str) -> int | None:
 PLATFORM = Platform(
     name=NAME,
     title=TITLE,
-    read=read,
+    read=read_job,
     variables=("LWS_", "KUBERNETES_SERVICE", "HOSTNAME"),
     found=lambda environ, _base: any(environ.get(name) for name in (SIZE, INDEX)),
     folder=BASE,

@@ -19,7 +19,7 @@ NAME, TITLE = "nomad", "Nomad"
 INDEX, GROUP, JOB = "NOMAD_ALLOC_INDEX", "NOMAD_GROUP_NAME", "NOMAD_JOB_NAME"
 
 
-def read(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job:
+def read_job(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job:
     """The job of this allocation's group.
 
     Raises:
@@ -44,7 +44,7 @@ def read(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job
 PLATFORM = Platform(
     name=NAME,
     title=TITLE,
-    read=read,
+    read=read_job,
     variables=("NOMAD_",),
     # most groups have one allocation, and no variable tells which ones
     found=lambda environ, _base: bool(environ.get(INDEX) and environ.get("MUSTER_NNODES")),

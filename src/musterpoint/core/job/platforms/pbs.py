@@ -21,7 +21,7 @@ NAME, TITLE = "pbs", "PBS"
 FILE, NODES, PLACE = "PBS_NODEFILE", "PBS_NUM_NODES", "PBS_NODENUM"
 
 
-def read(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
+def read_job(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
     """The job of the hosts in the file; a host of its own where nothing says that there are others.
 
     Raises:
@@ -60,7 +60,7 @@ def _found(environ: Mapping[str, str], _base: str) -> bool:
 PLATFORM = Platform(
     name=NAME,
     title=TITLE,
-    read=read,
+    read=read_job,
     variables=("PBS_", "PMI_", "PALS_"),
     found=_found,
     once_per_host="pbsdsh or mpiexec, once per host",

@@ -14,7 +14,7 @@ from musterpoint.core.job.unnamed import from_variables
 NAME = "plain"
 
 
-def read(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job:
+def read_job(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job:
     """A job of one host, unless variables describe several; where the platform is named as this one, none are asked.
 
     Raises:
@@ -49,7 +49,7 @@ def alone(host: str = "") -> Job:
 PLATFORM = Platform(
     name=NAME,
     title="others",
-    read=read,
+    read=read_job,
     variables=("PET_",),
     presumed=lambda environ, base: True,
     describes=False,

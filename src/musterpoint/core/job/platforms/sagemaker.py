@@ -24,7 +24,7 @@ def _presumed(_environ: Mapping[str, str], base: str) -> bool:
     return os.path.isdir(paths_of(base).input_config)
 
 
-def read(environ: Mapping[str, str], settings: Settings, base: str) -> Job:
+def read_job(environ: Mapping[str, str], settings: Settings, base: str) -> Job:
     """The job that the tree under ``base`` describes, or the variables where there is none.
 
     Raises:
@@ -65,7 +65,7 @@ def _missing_channel(name: str, has: str, local: bool) -> str:
 PLATFORM = Platform(
     name=NAME,
     title="SageMaker",
-    read=read,
+    read=read_job,
     variables=("SM_", "SAGEMAKER_", "TRAINING_JOB_"),
     found=_found,
     presumed=_presumed,

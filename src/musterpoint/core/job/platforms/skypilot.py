@@ -24,7 +24,7 @@ NODES, IPS, RANK, GPUS, TASK = (
 )
 
 
-def read(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
+def read_job(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
     """The job of this task.
 
     Raises:
@@ -44,7 +44,7 @@ def read(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Jo
 PLATFORM = Platform(
     name=NAME,
     title=TITLE,
-    read=read,
+    read=read_job,
     variables=("SKYPILOT_",),
     found=lambda environ, _base: any(environ.get(name) for name in (NODES, IPS, RANK)),
     sample=Sample(variables={NODES: "{hosts}", RANK: "{rank}", IPS: "{addresses:\n}", TASK: "{job}"}),

@@ -36,7 +36,7 @@ _THIS_NODE = ("SLURMD_NODENAME", "SLURM_NODEID")
 _GPUS = ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE")
 
 
-def read(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job:
+def read_job(environ: Mapping[str, str], settings: Settings, _base: str = "") -> Job:
     """The job of this step, or of the one node of a batch script without ``srun``.
 
     Raises:
@@ -210,7 +210,7 @@ PLATFORM = Platform(
     name=NAME,
     title="Slurm",
     joined=_joined,
-    read=read,
+    read=read_job,
     variables=("SLURM", "PMIX_", "PMI_"),
     found=_found,
     numbers=Numbers(_stale, _of_rank),

@@ -23,7 +23,7 @@ _ROLES = ("chief", "master", "worker", "ps")
 """The roles whose tasks are hosts, in rank order."""
 
 
-def read(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
+def read_job(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
     """The job of this task.
 
     Raises:
@@ -91,7 +91,7 @@ def _environ_at(environ: Mapping[str, str], place: int) -> Mapping[str, str]:
 PLATFORM = Platform(
     name=NAME,
     title=TITLE,
-    read=read,
+    read=read_job,
     variables=(CONFIG,),
     found=_found,
     environ_at=_environ_at,

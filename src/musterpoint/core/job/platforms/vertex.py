@@ -23,7 +23,7 @@ _TRAINING = ("chief", "workerpool0", "workerpool1")
 """The pools whose replicas train, in rank order; ``chief`` is a job's only replica."""
 
 
-def read(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
+def read_job(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
     """The job of this replica: the first, and the workers.
 
     Raises:
@@ -94,7 +94,7 @@ def _found(environ: Mapping[str, str], _base: str) -> bool:
 PLATFORM = Platform(
     name=NAME,
     title="Vertex AI",
-    read=read,
+    read=read_job,
     variables=(SPEC, "CLOUD_ML_", "AIP_"),
     found=_found,
     folder=BASE,

@@ -26,7 +26,7 @@ _FIRST = ("MASTER", "CHIEF", "LAUNCHER", "HEAD", "LEADER")
 """Tasks whose pods come first; the others follow by their names."""
 
 
-def read(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
+def read_job(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Job:
     """The job of this pod.
 
     Raises:
@@ -61,7 +61,7 @@ def read(environ: Mapping[str, str], _settings: Settings, _base: str = "") -> Jo
 PLATFORM = Platform(
     name=NAME,
     title=TITLE,
-    read=read,
+    read=read_job,
     variables=("VC_", "VK_TASK_INDEX", "KUBERNETES_SERVICE", "HOSTNAME"),
     found=lambda environ, _base: any(LISTS.fullmatch(name) and environ[name].strip() for name in environ),
     folder=BASE,

@@ -113,8 +113,8 @@ def install(project: Project, installer: Literal["pip", "uv"], target: Target, t
         tools.say(text)
 
 
-NO_PART_OF_A_JOB = ("__main__", "cli", "embedded", "integrations", "local", "sagemaker", "serve", "tools")
-"""Modules that a job never imports after this point."""
+PARTS_OF_A_JOB = ("base", "core")
+"""The packages of which a job may import a module after this point."""
 
 
 def load_package(poll: Callable[[], None]) -> None:
@@ -132,7 +132,7 @@ def load_package(poll: Callable[[], None]) -> None:
 
 def _import_all(paths: Iterable[str], prefix: str, poll: Callable[[], None]) -> None:
     for found in iter_modules(paths, prefix):
-        if found.name.split(".")[1] in NO_PART_OF_A_JOB:
+        if found.name.split(".")[1] not in PARTS_OF_A_JOB:
             continue
         poll()
         try:

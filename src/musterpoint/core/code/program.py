@@ -1,6 +1,7 @@
 """Finds out what kind of program an entry point is, and the command that starts it."""
 
 import os
+import re
 from typing import Literal, Mapping
 
 from musterpoint.base import executables
@@ -67,7 +68,8 @@ def find_program(program: str, module: bool, folder: str, interpreter: str, envi
     raise NoProgram(f"the program {program!r} isn't in {folder}{_around(folder)}{more}")
 
 
-_OWN_MODULES = (b"musterpoint.cli.train", b"musterpoint.cli.main")
+_OWN_COMMAND = re.compile(rb"(?:-m musterpoint\.\w+\.\w+|from musterpoint\.[\w.]+ import main)\b")
+"""Stands in the scripts that start our commands, such as those that pip makes."""
 _OWN_FILE = b" as one file: puts all hosts of a distributed training job together"
 """Stands in the head of the one-file launcher, which is the command that its name says."""
 
@@ -77,7 +79,7 @@ def _is_ours(path: str) -> bool:
     head = _head(path, 4096)
     name = os.path.splitext(os.path.basename(path))[0]
     as_one_file = _OWN_FILE in head and name in ("train", "muster")
-    return as_one_file or (head.startswith(b"#!") and any(module in head for module in _OWN_MODULES))
+    return as_one_file or (head.startswith(b"#!") and _OWN_COMMAND.search(head) is not None)
 
 
 def is_own_file(path: str) -> bool:

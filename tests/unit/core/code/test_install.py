@@ -11,7 +11,7 @@ import pytest
 import musterpoint
 from musterpoint.base.errors import FetchError, StoppedEarly
 from musterpoint.core.code import install as module
-from musterpoint.core.code.install import NO_PART_OF_A_JOB, InstallLock, Target, install
+from musterpoint.core.code.install import PARTS_OF_A_JOB, InstallLock, Target, install
 from musterpoint.core.code.project import Project
 
 from .conftest import Bench
@@ -164,7 +164,7 @@ from pathlib import Path
 from musterpoint.core.code.install import load_package
 load_package(lambda: None)
 folder = Path(sys.argv[1])
-rooms = [path for path in folder.iterdir() if path.stem not in sys.argv[2:]]
+rooms = [path for path in folder.iterdir() if path.stem in sys.argv[2:]]
 modules = [path for room in rooms for path in ([room] if room.suffix == ".py" else room.rglob("*.py"))]
 names = [".".join(path.relative_to(folder.parent).with_suffix("").parts) for path in modules]
 shutil.rmtree(folder)
@@ -177,7 +177,7 @@ import musterpoint.nothing
 
 def test_a_job_goes_on_without_the_files_of_the_package(tmp_path: Path) -> None:
     shutil.copytree(Path(musterpoint.__file__).parent, tmp_path / "musterpoint")
-    words = [sys.executable, "-S", "-c", REMOVED, tmp_path / "musterpoint", "__pycache__", *NO_PART_OF_A_JOB]
+    words = [sys.executable, "-S", "-c", REMOVED, tmp_path / "musterpoint", *PARTS_OF_A_JOB]
     done = subprocess.run(words, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False)
     assert done.stdout == "[]\n[]\n", done.stderr
     assert "No module named 'musterpoint.nothing'" in done.stderr

@@ -72,6 +72,7 @@ def body_of(environ: dict[str, Any]) -> bytes:
     else:
         body = stream.read(int(environ.get("CONTENT_LENGTH") or 0))
     environ["wsgi.input"] = io.BytesIO(body)
+    environ["wsgi.input_terminated"] = True  # else werkzeug reads it into another copy
     return body
 
 

@@ -1,4 +1,4 @@
-"""The examples of docs/serve.md: the test of a pipeline is run as it stands there."""
+"""The examples of docs/serve.md, run as they stand there."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def block(root: Path, name: str) -> str:
 
 @pytest.mark.lane("sdk")
 def test_the_quickstart_is_a_test_that_passes(root: Path, environ: Mapping[str, str], tmp_path: Path) -> None:
-    (tmp_path / "test_pipeline.py").write_text(block(root, "pipeline-test"))  # <!-- pipeline-test: … -->
+    (tmp_path / "test_jobs.py").write_text(block(root, "quickstart"))  # <!-- quickstart: … -->
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
     done = subprocess.run(
-        [*words, "test_pipeline.py"], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+        [*words, "test_jobs.py"], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
 

@@ -5,7 +5,6 @@ A call goes through ``dispatch`` (whose signature, whose service), ``validation`
 the server for each job (``job_main``), hears from it what becomes of the job, and ends it with the server.
 
 To add an operation: a function ``(Request) -> response`` in ``operations/NOUN.py``, and a row in ``operations/table``.
-To add a kind of resource: a name for it (``State.add(kind, …)``).
 
 From Python: ``from musterpoint.serve import Server``; ``Client`` for a server that is elsewhere.
 """
@@ -22,7 +21,7 @@ __all__ = ["Client", "Server"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a class only when it is asked for: the command's options need no boto3."""
+    """Imports a class only when it is asked for. The command's options need no boto3."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module("musterpoint.serve.api"), name)

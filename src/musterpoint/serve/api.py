@@ -1,4 +1,4 @@
-"""``muster serve`` from Python: a server for a test or a notebook, gone at the end of the ``with`` block.
+"""``muster serve`` from Python, for a test or a notebook. The server ends with the ``with`` block.
 
 ::
 
@@ -48,9 +48,9 @@ _MORE = 30.0
 
 
 class ControlClient:
-    """Asks a running server for what AWS's API doesn't have: a job's end awaited, faults on demand.
+    """Asks a running server beside AWS's API: a job's end awaited, faults on demand.
 
-    ``variables``: what a client of the server exports."""
+    ``variables``: those that a client of the server exports."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._url, self._region = variables["AWS_ENDPOINT_URL"], variables["AWS_REGION"]
@@ -123,7 +123,7 @@ class Client:
         }
 
     def wait(self, job: str, status: str | Sequence[str] = (), timeout: float = 600.0) -> dict[str, Any]:
-        """What Describe answers once ``job`` is over, or in one of ``status`` (primary or secondary).
+        """DescribeTrainingJob's answer once ``job`` is over, or has a ``status`` (primary or secondary).
 
         ``job``: its name, or its ARN.
 
@@ -134,7 +134,7 @@ class Client:
         return self._control.ask(job, "wait", {"status": wanted, "timeout": timeout}, timeout)
 
     def interrupt(self, job: str) -> dict[str, Any]:
-        """The spot market takes the instances of ``job`` back: SIGTERM, 120 s, and another start with its checkpoint.
+        """The spot market takes the instances of ``job`` back. SIGTERM, 120 s, and another start with its checkpoint.
 
         Returns, as the other faults do, what DescribeTrainingJob answers afterwards. Raises UsageError where the job
         isn't a spot job, or its hosts don't run.
@@ -154,12 +154,12 @@ class Client:
         self._control.ask(job, "wait-for-output", {"text": text, "timeout": timeout}, timeout)
 
     def reset(self) -> None:
-        """Ends all jobs and forgets everything, as a server that has just been started; the jobs' files stay."""
+        """Ends all jobs and forgets everything; the jobs' files stay."""
         self._control.post("/_muster/reset", {})
 
 
 class Server(Client):
-    """A server of its own, in a process of its own, on a free port. Options are those of ``muster serve``.
+    """A new server in a process of its own, on a free port. Options are those of ``muster serve``.
 
     ``data``: where what jobs leave lies; without it a directory that is removed at the end. ``environ``: the server's
     variables in the place of this process's.
@@ -245,7 +245,7 @@ def _start(words: Sequence[str], environ: Mapping[str, str] | None) -> subproces
 
 
 def _read_ready(process: subprocess.Popen[str]) -> dict[str, str]:
-    """What a client has to export, once the server answers."""
+    """The variables that a client has to export, once the server answers."""
     assert process.stdout is not None
     said = ""
     for line in process.stdout:

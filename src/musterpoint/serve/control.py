@@ -1,4 +1,4 @@
-"""What a running server is asked for beside AWS's API, by our own command and Python API; signed as every call is.
+"""Requests to a running server beside AWS's API, by our own command and Python API. They are signed, too.
 
 ``CONTROLS`` names what is asked of a job: a function ``(record, parameters, context) -> response`` each.
 """
@@ -46,7 +46,7 @@ def answer(context: Context, path: str, parameters: Mapping[str, Any]) -> Mappin
 
 
 def reset(context: Context) -> Mapping[str, Any]:
-    """Ends all jobs and forgets everything, as a server that has just been started; the jobs' files stay."""
+    """Ends all jobs and forgets everything; the jobs' files stay."""
     context.state.clear()
     context.jobs.end_all()
     context.telemetry.clear()
@@ -74,7 +74,7 @@ def _passed(record: Record) -> set[str]:
 
 
 def interrupt(record: Record, parameters: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
-    """The spot market takes the instances back: SIGTERM, 120 s, and another start with the checkpoint."""
+    """The spot market takes the instances back. SIGTERM, 120 s, and another start with the checkpoint."""
     if not requested.is_spot(record.request):
         raise invalid(f"{record.name} isn't a spot job: only EnableManagedSpotTraining jobs are interrupted")
     _order(record, {"order": INTERRUPT}, context)
@@ -127,7 +127,7 @@ def wait_for_output(record: Record, parameters: Mapping[str, Any], context: Cont
 
 
 def _has_written(folder: str, text: bytes) -> bool:
-    """Whether the log of a host has the text; what is heard of is there already."""
+    """Tells whether a host's log has the text; lines are there before they are heard of."""
     for path in glob.glob(os.path.join(glob.escape(folder), "run-*", "hosts", "*", "log")):
         with open(path, "rb") as file:
             if any(text in line for line in file):

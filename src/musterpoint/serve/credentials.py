@@ -22,7 +22,7 @@ _PARTITION = "aws"
 
 
 class Pair(NamedTuple):
-    """``controls``: whether it may ask for what AWS's API doesn't have: faults, waits, a reset."""
+    """``controls``: it may ask for faults, waits and a reset, too."""
 
     access_key: str
     secret_key: str

@@ -1,4 +1,4 @@
-"""The one WSGI application in front of everything: it checks who calls, and hands the call to whom it is for."""
+"""The WSGI application in front of everything. It checks who calls, and hands the call on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PREFIX = "SageMaker."
 OWN = "/_muster"
 """Paths of the server's own: its page, and what isn't AWS's."""
 _OF_MOTO_ITSELF = "moto-api"
-"""Begins paths at which moto takes a reset and the like, whatever service a call was signed for."""
+"""Begins paths at which moto takes a reset, whatever a call was signed for."""
 _NO_CONTROL = "these keys can't control the server: only its own pair can"
 _STATUS = {
     200: "OK",
@@ -151,7 +151,7 @@ def _request_id() -> str:
 
 
 def _refuse(environ: Mapping[str, Any], start: Start, error: ApiError, service: str) -> Iterable[bytes]:
-    """The error in the form of the service: S3's XML, the XML of query services, or JSON."""
+    """The error as the service has it: S3's XML, query services' XML, JSON."""
     if service == "s3":
         body = f"<Error><Code>{error.code}</Code><Message>{escape(error.message)}</Message></Error>"
         return _answer(start, error.status, b"" if environ["REQUEST_METHOD"] == "HEAD" else body.encode(), "text/xml")

@@ -8,7 +8,7 @@ from musterpoint.base import untrusted
 
 
 class ApiError(Exception):
-    """An answer that isn't a success: ``code`` as clients see it, the text, and the HTTP status."""
+    """An answer that isn't a success: ``code`` as clients see it, text, HTTP status."""
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ MOST_LEVELS = 200
 
 
 def read_json(data: str | bytes) -> Any:
-    """What the text says.
+    """The value of the text.
 
     Raises:
         ValueError: it is no JSON, or is nested too deeply.

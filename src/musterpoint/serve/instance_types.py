@@ -1,4 +1,4 @@
-"""How many GPUs SageMaker's instances have, by their type.
+"""Counts of GPUs of SageMaker's instances, by their type.
 
 Sources: SageMaker's price list and EC2's pages of accelerated instances, also of types that are no longer offered.
 """
@@ -36,7 +36,7 @@ _WITHOUT = ("a1", "c", "d", "h", "i", "inf", "local", "m", "r", "t", "trn", "u",
 
 
 def gpus_of(instance_type: str) -> int | None:
-    """How many GPUs an instance of ``ml.FAMILY.SIZE`` has; None: nobody here knows the type."""
+    """The GPUs of an instance of ``ml.FAMILY.SIZE``; None: nobody here knows the type."""
     family, _, size = instance_type.removeprefix("ml.").partition(".")
     if family in _FAMILIES:
         return _FAMILIES[family].get(size)

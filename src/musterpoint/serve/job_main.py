@@ -17,7 +17,7 @@ from musterpoint.serve.training_job import TrainingJob
 
 
 def main() -> None:
-    """Runs the job that the server tells of over the descriptor in the first word; the second one is its process."""
+    """Runs the job of which the server tells. The words: a socket's descriptor, and the server's process."""
     die_with_parent(int(sys.argv[2]))
     with socket.socket(fileno=int(sys.argv[1])) as given, given.makefile(encoding="utf-8") as lines:
         os.set_inheritable(given.fileno(), False)

@@ -1,4 +1,4 @@
-"""The ways of a job's process: to the server, with statuses and output, and to S3, with files."""
+"""The ways of a job's process: to the server with output, to S3 with files."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class Transfers:
             self._do(lambda: moves.send_file(path, uri, self.access, run=self._run))
 
     def upload_tree(self, place: str, name: str, uri: str) -> None:
-        """Sends every file below the folder ``name`` of a tree that a job has written. A link in its place isn't
-        followed: it leads to this machine's files, not to the job's.
+        """Sends every file below the folder ``name`` of a job's tree. A link in its place isn't followed: it leads to
+        this machine's files, not to the job's.
         """
         folder = below(os.path.realpath(place), name)
         if not Below(place).is_folder(name):
@@ -120,13 +120,13 @@ def _is_put(path: str, url: str) -> bool:
 
 
 def access_of(settings: Settings) -> Access:
-    """How a job reaches the server's S3: on this machine, and so not through a proxy."""
+    """The access of a job to the server's S3: on this machine, so through no proxy."""
     own = {name: value for name, value in os.environ.items() if name.lower() not in _PROXIES}
     return Access({**own, **settings.variables}, region=settings.region, endpoint=url_of(settings))
 
 
 def url_of(settings: Settings) -> str:
-    """The server's URL with its address: S3's clients put a bucket's name before a host's."""
+    """The server's URL with its address. S3's clients put a bucket's name before a host's."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         found = socket.getaddrinfo(settings.host or "127.0.0.1", settings.port, family, socket.SOCK_STREAM)
@@ -137,7 +137,7 @@ def url_of(settings: Settings) -> str:
 
 SERVER_ENDED = "muster serve was ended while the job ran"
 MOST_WAITING = 100_000
-"""Lines that wait for the server at most; what is more is left out of the log streams, and counted there."""
+"""Lines that wait for the server at most. More are left out of the log streams, and counted there."""
 MOST_BYTES = 64 << 20
 """Of these lines' texts, likewise."""
 _LONGEST_LINE = 1 << 18
@@ -169,7 +169,7 @@ class Link:
 
 
 class Output:
-    """What the hosts of one run print, on its way to the server: a thread sends it, so that no host waits."""
+    """The output of one run's hosts on its way to the server. A thread sends it, so that no host waits."""
 
     def __init__(self, link: Link) -> None:
         self._link, self._run = link, int(time.time())

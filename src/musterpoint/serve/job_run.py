@@ -49,7 +49,7 @@ def backend_of(settings: Settings, job: LocalJob, layout: Layout) -> Backend:
 
 
 class Way:
-    """How the hosts of one run reach the server. Used as :meth:`endpoint`, once the hosts are there, and ``close``."""
+    """The way of one run's hosts to the server. Used as :meth:`endpoint`, once the hosts are there, and ``close``."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -57,7 +57,7 @@ class Way:
         self._relay: Relay | None = None
 
     def endpoint(self) -> str:
-        """The server's URL, as hosts see it; of hosts without a network this machine's own, which leads nowhere."""
+        """The server's URL as hosts see it. Hosts without a network get this machine's own, which leads nowhere."""
         if isinstance(self.backend, NetnsHosts):
             return f"http://{MACHINE}:{self._settings.port}"
         if isinstance(self.backend, DockerHosts) and not self.backend.isolated:
@@ -130,7 +130,7 @@ class GivenUp(Exception):
 
 
 class Ended(NamedTuple):
-    """How a run ended.
+    """The end of a run.
 
     ``status``, ``reason``, ``code``: as ``job.json`` has them. ``ended_for``: STOP, INTERRUPT or END, or empty where
     the hosts ended themselves; ``timed_out``: whether it was the job's own limit. ``lost``: hosts taken away by order.
@@ -150,7 +150,7 @@ class Ended(NamedTuple):
 
 
 class Output(Protocol):
-    """Where what hosts print goes."""
+    """Takes the output of hosts."""
 
     def wrote(self, host: str, data: bytes) -> None: ...
 
@@ -190,7 +190,7 @@ class JobRun:
             raise GivenUp(self.ended_for)
 
     def end(self, why: str) -> None:
-        """Ends the run: with SIGTERM and the platform's grace, or at once where it is for the server's own end."""
+        """Ends the run with SIGTERM and the platform's grace; at once for the server's own end."""
         self.ended_for = why if why == END else self.ended_for or why
         self._steer(lambda hosts: hosts.kill() if why == END else None if hosts.stopped else hosts.stop(why))
 
@@ -213,7 +213,7 @@ class JobRun:
         hosts.post(lambda: action(hosts))
 
     def opened(self, hosts: Steered) -> None:
-        """Of an observer: what was ordered before there were hosts reaches them as soon as they run."""
+        """Of an observer: hands on the orders that came before there were hosts."""
         with self._lock:
             self._hosts = hosts
             waiting, self._waiting = self._waiting, []

@@ -1,4 +1,4 @@
-"""Runs the jobs of the state, as many at once as the server may: a process below this one each.
+"""Runs the jobs of the state, each in a process below the server.
 
 The server and a job's process talk over a pair of sockets, a line of JSON each: the job comes first, orders after it,
 and back come its statuses and what its hosts print. When the server ends, however it ends, the sockets do, and so does
@@ -38,13 +38,13 @@ LONGEST_END = 4.0
 LONGEST_URL = 10 * 365 * 86400
 """Seconds that a job's URLs of S3 last; its keys end with it."""
 OF_AWS = ("AWS_", "S3_ENDPOINT_URL")
-"""Begin the names of variables by which whoever has started the server reaches AWS: no job gets them."""
+"""Begin the names of variables that lead to AWS itself. No job gets them."""
 _RUN = "import sys; sys.path[:] = filter(None, sys.path); from musterpoint.serve.job_main import main; main()"
 """Not ``-m``: a file of the user's folder would come before the standard library's."""
 
 
 class Running(NamedTuple):
-    """A job's process, the server's end of its socket, and the pair of keys that it has."""
+    """A job's process, the server's end of its socket, and its pair of keys."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -161,13 +161,13 @@ class Jobs:
                 self._fail(record, f"{INTERNAL_ERROR} ({type(error).__name__}: {error})")
 
     def _next(self, waiting: Sequence[Record]) -> Record | None:
-        """The oldest of ``waiting``, if there is room for one more, and the server goes on."""
+        """The oldest of ``waiting``; None: there is no room, or the server ends."""
         if self._closing or len(self._running) >= self._settings.max_jobs:
             return None
         return min(waiting, key=lambda record: record.number, default=None)
 
     def _give_up(self, waiting: Sequence[Record]) -> float | None:
-        """Ends the jobs of ``waiting`` that have waited too long; seconds until the next has."""
+        """Ends jobs that have waited too long; returns the seconds until the next has."""
         left = [(each, each.facts["_start_until"] - time.time()) for each in waiting]
         for record, seconds in left:
             if seconds <= 0:
@@ -175,7 +175,7 @@ class Jobs:
         return min((min(seconds, threading.TIMEOUT_MAX) for _, seconds in left if seconds > 0), default=None)
 
     def _waits(self, record: Record) -> bool:
-        """Whether it may be started: a deleted job of the same name may still be ending."""
+        """Tells whether it may be started. A deleted job of the same name may still be ending."""
         is_new = record.ended is None and "_started" not in record.facts
         return is_new and record.name not in self._running
 
@@ -208,7 +208,7 @@ class Jobs:
     # -- a thread for each --
 
     def _hear(self, running: Running, record: Record) -> None:
-        """Takes what the job's process says until it has ended; the job is over then, whatever happened."""
+        """Takes the words of the job's process until it has ended. The job is over then, whatever happened."""
         try:
             with running.link.makefile(encoding="utf-8") as lines:
                 for line in lines:
@@ -252,7 +252,7 @@ class Jobs:
 
 
 def _process() -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """A process that has loaded everything and waits for its job, and our end of its socket."""
+    """A process that is loaded and waits for its job, and our end of its socket."""
     ours, theirs = socket.socketpair()
     # a process that reads no orders holds nobody
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", LONGEST_ORDER, 0))
@@ -286,7 +286,7 @@ def _tell(running: Running, said: Mapping[str, Any]) -> bool:
 
 
 def put_aside(folder: str) -> None:
-    """Gives what an earlier job of the same name has left another name: FOLDER.1 and so on."""
+    """Renames the folder of an earlier job of the same name: FOLDER.1 and so on."""
     if os.path.exists(folder):
         number = 1
         while os.path.exists(f"{folder}.{number}"):

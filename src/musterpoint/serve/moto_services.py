@@ -1,4 +1,4 @@
-"""moto's services inside of this process: S3, IAM, STS, CloudWatch and all others that aren't ours."""
+"""moto's services inside of this process: S3, IAM and all others that aren't ours."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ALLOWED = (
     "<EvalDecision>allowed</EvalDecision></member>"
 )
 _LOADED_AHEAD = ("s3", "logs", "sts", "iam", "monitoring")
-"""What nearly every client asks for; loading takes half a second."""
+"""Services that nearly every client asks; loading takes half a second."""
 
 
 class MotoServices:
@@ -44,7 +44,7 @@ class MotoServices:
         return found(environ, start)
 
     def call(self, service: str, method: str, path: str, body: bytes = b"", **headers: str) -> Response:
-        """What ``service`` answers to a request of our own; names of headers have ``_`` for ``-``."""
+        """The answer of ``service`` to our own request. Names of headers have ``_`` for ``-``."""
         signed = f"AWS4-HMAC-SHA256 Credential=muster/20260101/{self._settings.region}/{service}/aws4_request, "
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         return Client(self, Response).open(
@@ -72,11 +72,12 @@ def body_of(environ: dict[str, Any]) -> bytes:
     else:
         body = stream.read(int(environ.get("CONTENT_LENGTH") or 0))
     environ["wsgi.input"] = io.BytesIO(body)
+    environ["wsgi.input_terminated"] = True  # else werkzeug reads it into another copy
     return body
 
 
 def simulated(body: bytes) -> bytes | None:
-    """The answer to IAM's SimulatePrincipalPolicy, which SDK v3 asks before a job and moto lacks: all is allowed.
+    """The answer to IAM's SimulatePrincipalPolicy: all is allowed. SDK v3 asks it before a job, and moto lacks it.
 
     None: the ``body`` asks something else.
     """
@@ -131,7 +132,7 @@ class Telemetry:
         self._listeners = Listeners(say)
 
     def listen(self, heard: Heard, name: str = "") -> tuple[list[Line], Callable[[], None]]:
-        """The last lines of the job ``name``, and a call that ends the listening; each later line is heard once."""
+        """The last lines of the job ``name``, and a call that ends the listening. Each later line is heard once."""
         with self._lock:
             return list(self._recent.get(name, ())), self._listeners.add(heard)
 

@@ -1,4 +1,4 @@
-"""The server's page for browsers: jobs, their logs and metrics as they come, their timelines, and two buttons.
+"""The server's page for browsers: jobs, logs, metrics, timelines, and two buttons.
 
 Whoever has the token of this server may look: the address with it is printed at the start, and a cookie keeps it. Host
 and Origin are checked, so that no other page of the browser can ask or press a button, whatever its name resolves to.
@@ -126,7 +126,7 @@ class Page:
 
 
 class News:
-    """What the page hears as it happens, as server-sent events: statuses, lines of logs, values of metrics.
+    """The news of the page, as server-sent events: statuses, lines of logs, values of metrics.
 
     ``job``: the name of the one whose details it wants, or empty.
     """
@@ -249,7 +249,7 @@ def _details(record: Record) -> dict[str, Any]:
 
 
 def _newest_run(context: Context, record: Record) -> str:
-    """The directory of the job's newest run, or of the job where there is none."""
+    """The directory of the job's newest run; without one, the job's own."""
     folder = context.settings.job_directory(record.name)
     try:
         numbers = [int(name[4:]) for name in os.listdir(folder) if name.startswith("run-") and name[4:].isdigit()]

@@ -1,4 +1,4 @@
-"""The data directory of a server, and how others find it: one file, which is locked while a server lives."""
+"""The data directory of a server. One file in it leads others to the server, and is locked while that lives."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from musterpoint.local.tree import write_text
 from musterpoint.serve.settings import ACCOUNT, Settings
 
 FILE = "server.json"
-"""What a client has to export, once the server answers; empty before."""
+"""Has a client's variables, once the server answers; empty before."""
 READY = "# ready: "
-"""How the line begins that says that the server answers."""
+"""Begins the line that says that the server answers."""
 _SDK_DEFAULTS = """SchemaVersion: "1.0"
 SageMaker:
   PythonSDK:
@@ -32,7 +32,7 @@ says, and telemetry goes there, too. A user's own file comes after this one, and
 
 
 def take(data: str) -> int:
-    """Takes the directory ``data`` for a server of this process; the descriptor that keeps it.
+    """Takes the directory ``data`` for a server of this process; returns its lock's descriptor.
 
     Raises:
         UsageError: another server has it, others may look into it, or it can't be written.
@@ -66,7 +66,7 @@ def _take(data: str) -> int:
 
 
 def read_running(data: str) -> Mapping[str, str]:
-    """What a client of the server that runs with ``data`` has to export.
+    """The variables for clients of the server that runs with ``data``.
 
     Raises:
         UsageError: no server answers there.
@@ -102,13 +102,13 @@ def exports(variables: Mapping[str, str]) -> str:
 
 
 def read_exports(text: str) -> dict[str, str]:
-    """What :func:`exports` wrote."""
+    """The variables that :func:`exports` wrote."""
     lines = (line.removeprefix("export ").partition("=") for line in text.splitlines() if line.startswith("export "))
     return {name: shlex.split(value)[0] for name, _, value in lines}
 
 
 def say_ready(settings: Settings, held: int) -> None:
-    """Prints what a client needs, and writes it into the file that is ``held``, for this user only."""
+    """Prints a client's variables, and writes them into the ``held`` file, for this user only."""
     write_text(settings.sdk_file, _SDK_DEFAULTS.format(region=settings.region, account=ACCOUNT))
     os.pwrite(held, json.dumps(settings.exported).encode(), 0)
     print(exports(settings.exported), end="", flush=True)

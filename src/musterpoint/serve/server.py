@@ -1,4 +1,4 @@
-"""The server: one process that listens, answers and has jobs run, until it is told to end."""
+"""The server: one process that listens, answers and runs jobs until its end."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from musterpoint.serve.state import State
 MOST_CONNECTIONS = 256
 """At a time; for one more the slowest of those goes that are behind."""
 LEAST_RATE = 1024
-"""Bytes per second that a client has to send or read while it is waited for, or it is behind."""
+"""Bytes per second that a client moves while it is waited for, or it is behind."""
 MOST_AHEAD = 10.0
 """Seconds that a client may be ahead by what it has sent or read."""
 SILENCE = 60.0
 """Seconds behind after which a connection is closed."""
 _UNSENT = 1 << 16
-"""Bytes in the kernel that no client has taken yet; with more, one that reads slowly looks like one that doesn't."""
+"""Bytes in the kernel that no client has taken yet. With more, slow readers look like dead ones."""
 _CLIENT = "musterpoint.client"
 
 
@@ -97,7 +97,7 @@ class Client(io.RawIOBase):
 
 
 class RequestHandler(MotoRequestHandler):
-    """How a connection is read: names of headers as moto wants them, and no line per request."""
+    """Reads a connection, with names of headers as moto wants them; prints no line per request."""
 
     protocol_version = "HTTP/1.1"
     server: HttpServer
@@ -147,7 +147,7 @@ class HttpServer(ThreadedWSGIServer):
         super().__init__(settings.host, settings.port, self._answer, handler=RequestHandler, fd=listening.detach())
 
     def _answer(self, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
-        """Answers a request; werkzeug then reads what the client goes on sending, perhaps for long."""
+        """Answers a request. werkzeug then reads whatever the client goes on sending, perhaps for long."""
         parts = self._application(environ, start)
         return ClosingIterator(self._until_over(parts, environ), getattr(parts, "close", None))
 
@@ -158,7 +158,7 @@ class HttpServer(ThreadedWSGIServer):
         self.expect(environ["werkzeug.socket"], time.monotonic())
 
     def expect(self, connection: socket.socket, behind: float | None) -> bool:
-        """Notes as of when a connection's client is behind, by ``time.monotonic``; None: it isn't waited for.
+        """Notes when a connection's client is behind, by ``time.monotonic``; None: it isn't waited for.
 
         False: the connection has gone.
         """
@@ -288,7 +288,7 @@ def _listen(settings: Settings) -> socket.socket:
 
 
 def main(settings: Settings, ready: Callable[[Settings, int], None]) -> int:
-    """Runs a server; ``ready`` is called with its settings and its directory's descriptor once it answers."""
+    """Runs a server. ``ready`` is called with its settings and its directory's descriptor once it answers."""
 
     def say(text: str) -> None:
         print(f"[muster serve] {text}", file=sys.stderr, flush=True)

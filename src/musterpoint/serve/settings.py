@@ -1,4 +1,4 @@
-"""What the server was started with, for everything that runs below it."""
+"""The options of a server, for everything that runs below it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GPUS: tuple[Gpus, ...] = get_args(Gpus)
 
 
 def token_of(secret_key: str) -> str:
-    """The token of the page: made of the server's own secret, which says nothing of that."""
+    """The token of the page. It is made of the server's secret, and says nothing of that."""
     return hmac.new(secret_key.encode(), b"the page of muster serve", hashlib.sha256).hexdigest()[:32]
 
 
@@ -49,18 +49,18 @@ class Settings(NamedTuple):
 
     @property
     def url(self) -> str:
-        """Where jobs and clients of this machine reach the server."""
+        """The server's address for jobs and clients of this machine."""
         host = "127.0.0.1" if self.host in ("", "0.0.0.0", "::") else self.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     @property
     def token(self) -> str:
-        """What opens the page."""
+        """Opens the page."""
         return token_of(self.secret_key)
 
     @property
     def page(self) -> str:
-        """Where the page for browsers is, with its token."""
+        """The address of the page for browsers, with its token."""
         return f"{self.url}/?token={self.token}"
 
     def arn(self, name: str) -> str:
@@ -77,7 +77,7 @@ class Settings(NamedTuple):
 
     @property
     def variables(self) -> dict[str, str]:
-        """What a client of the API needs."""
+        """The variables of a client of the API."""
         return {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_REGION": self.region,
@@ -93,7 +93,7 @@ class Settings(NamedTuple):
 
     @property
     def exported(self) -> dict[str, str]:
-        """What people export: the variables of a client, and where the SDKs find their defaults; those who reach this
+        """The variables that people export: a client's, and the place of the SDKs' defaults. Those who reach this
         container from outside have no such file, which the SDKs don't forgive."""
         if own_identity() and not is_loopback(self.host):
             return self.variables

@@ -1,4 +1,4 @@
-"""Checks the AWS signature of a request: botocore signs it again, as its client did, and the two are compared.
+"""Checks the AWS signature of a request. botocore signs it again, as its client did, and the two are compared.
 
 Version 4 is taken, in headers and in the query of a presigned URL. Version 2, which AWS itself takes for old buckets
 only, is refused by name. The signatures of a body's chunks (``STREAMING-…``) aren't looked at.
@@ -50,7 +50,7 @@ class Signed(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What a request says about its signature.
+    """The words of a request about its signature.
 
     ``headers``: the names of those that are signed. ``at``: when, as text. ``lasts``: seconds from then.
     """
@@ -76,7 +76,7 @@ def refuse_version_2(request: Signed) -> None:
 
 
 def claim_of(request: Signed) -> Claim | None:
-    """What ``request`` says of its signature; None: it isn't signed.
+    """The words of ``request`` about its signature; None: it isn't signed.
 
     Raises:
         ApiError: it can't be read.
@@ -152,7 +152,7 @@ def sign(request: Signed, claim: Claim, secret: str) -> str:
 
 
 def _signed_query(query: str) -> str:
-    """The query without its signature, each byte escaped as AWS has it: clients may send more of them as they are."""
+    """The query without its signature, each byte escaped as AWS has it. Clients may escape fewer."""
     pairs = [pair.partition("=")[::2] for pair in query.replace("+", " ").split("&") if pair]
     return "&".join(f"{_escaped(name)}={_escaped(value)}" for name, value in pairs if name != "X-Amz-Signature")
 

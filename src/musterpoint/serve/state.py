@@ -88,8 +88,8 @@ class State:
         self._count = 0
 
     def listen(self, heard: Callable[[Record], None]) -> Callable[[], None]:
-        """Calls ``heard`` with each record that has changed, or has gone (its status is empty then), until the call
-        that is returned; it must not wait.
+        """Calls ``heard`` with each changed record until the call that is returned. A job that has gone has an empty
+        status. ``heard`` must not wait.
         """
         with self._changed:
             return self._listeners.add(heard)
@@ -213,7 +213,7 @@ class Listed(NamedTuple):
 
 
 def listed(records: Sequence[Record], parameters: Mapping[str, Any]) -> Listed:
-    """The page of ``records`` that ``parameters`` ask for, by the filters and orders of all List operations."""
+    """The page of ``records`` for ``parameters``, by the filters and orders of all List operations."""
     column = _ORDERS[parameters.get("SortBy", "CreationTime")]
     down = parameters.get("SortOrder", "Descending") == "Descending"
     found = sorted(_filtered(records, parameters), key=lambda each: (getattr(each, column), each.number), reverse=down)
@@ -260,12 +260,12 @@ def _read_token(token: str) -> list[Any] | None:
 
 
 STOP, INTERRUPT, LOSE, END = "stop", "interrupt", "lose", "end"
-"""What a running job is told: StopTrainingJob, the spot market's, a host's loss, the end of the server."""
+"""Orders for a running job: StopTrainingJob, the spot market's, a host's loss, the server's end."""
 INTERNAL_ERROR = "InternalServerError: We encountered an internal error. Please try again."
 
 
 def entered(record: Record, status: str, message: str = "", **facts: Any) -> Record:
-    """``record`` once the job has entered the secondary status ``status``; a job that is over stays as it is.
+    """``record`` in the secondary status ``status``. A job that is over stays as it is.
 
     A job that is being stopped stays so until it is over.
     """

@@ -1,4 +1,4 @@
-"""The process of one training job: its files, the starts and restarts of its hosts, its checkpoints, and its end.
+"""The process of one training job, with its files, starts, restarts and checkpoints.
 
 It ends with the server, whose end of the socket then ends; what is below it ends with it.
 """
@@ -36,7 +36,7 @@ from musterpoint.serve.settings import Settings
 from musterpoint.serve.state import END, INTERNAL_ERROR, INTERRUPT, STOP
 
 OUTPUT = "output/data"
-"""What a host leaves beside its model, below its ``/opt/ml``."""
+"""The folder of a host's output beside its model, below its ``/opt/ml``."""
 LONGEST_FINISH = 600
 """Seconds that the last upload of a run's checkpoints may take."""
 
@@ -82,7 +82,7 @@ class TrainingJob:
         self._link.send(status=status, message=message, facts=facts)
 
     def _give_up(self) -> None:
-        """A stop ends what is brought before the hosts start; what they left is brought away all the same."""
+        """Ends downloads before the hosts start, at a stop. Uploads after them go on."""
         if self._run is not None and self._run is not self._over and self._ended_for:
             self._run.give_up()
 
@@ -135,7 +135,7 @@ class TrainingJob:
             self._enter("Failed", FailureReason=f"ClientError: {error}")
 
     def _finish(self, files: TrainingFiles, layout: Layout, ended: Ended, unsent: str) -> bool:
-        """Says how the run ended, and brings away what it left; whether the job is to be run again.
+        """Says how the run ended, and brings its files away. True: the job is run again.
 
         ``unsent``: what of its checkpoints isn't in S3.
         """
@@ -188,7 +188,7 @@ class TrainingJob:
         return "Stopped" if ended.ended_for else "Completed"
 
     def _heard(self, phase: Phase) -> None:
-        """The runner has entered ``phase``; how a job ended is said when its files have been brought."""
+        """Of an observer: the runner has entered ``phase``. A job's end is told later, after its uploads."""
         interrupted = self._run is not None and self._run.ended_for == INTERRUPT
         if phase.status == "Training":
             self._training_start = self._training_start or time.time()
@@ -199,7 +199,7 @@ class TrainingJob:
             self._enter("Uploading")
 
     def _platform(self, number: int, bring: Callable[[str, str], None], endpoint: Callable[[], str]) -> LocalPlatform:
-        """SageMaker's training container as the runner of local jobs starts it: its files, variables and command.
+        """SageMaker's training container for the runner of local jobs.
 
         ``bring`` puts the channels and checkpoints of a host into its tree; ``endpoint`` is where hosts reach the
         server, asked once they are there.
@@ -247,7 +247,7 @@ class TrainingJob:
 
 
 class TrainingFiles:
-    """What the hosts of one run get from S3 before they start, and what goes there when they have ended.
+    """The files of one run's hosts: from S3 before they start, to it when they have ended.
 
     ``begins`` is called before the first download.
     """
@@ -342,7 +342,7 @@ class Uploader:
                     self._say_last()
 
     def _goes_on(self, code: int) -> bool:
-        """Tells whether one that ended with ``code`` is started again; returns when its time has come."""
+        """Tells whether one that ended with ``code`` is started again, when that is due."""
         self._deaths += 1
         self.why = f"{self._name} ended with code {code}"
         is_last = self._deaths >= MOST_DEATHS
@@ -389,7 +389,7 @@ class Uploader:
 
 
 class Checkpoints:
-    """The checkpoints of one run: from S3 before it, and to S3 as they are written.
+    """The checkpoints of one run, from S3 before it and to S3 meanwhile.
 
     Nothing happens for a job without a CheckpointConfig.
     """
@@ -405,7 +405,7 @@ class Checkpoints:
         return uri and uri.rstrip("/") + "/"
 
     def bring(self, host: str, place: str) -> None:
-        """Puts what there is into the host's tree at ``place``, and begins to send what changes there."""
+        """Brings checkpoints into the host's tree at ``place``, and begins to send changes."""
         if not self._uri:
             return
         folder = below(os.path.realpath(place), requested.in_tree(requested.checkpoint_path(self._request)))

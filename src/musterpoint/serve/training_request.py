@@ -1,4 +1,4 @@
-"""A CreateTrainingJob request as a job for hosts of this machine: the values in it, under the names the runner has.
+"""A CreateTrainingJob request as a job for hosts of this machine.
 
 Nothing is read or written here but what the request says.
 """
@@ -27,7 +27,7 @@ GRACE = 120.0
 """Seconds between SIGTERM and SIGKILL."""
 CHECKPOINTS = "/opt/ml/checkpoints"
 HOMOGENEOUS = "homogeneousCluster"
-"""What SageMaker calls the only group of a job without instance groups."""
+"""SageMaker's name of the only group of a job without instance groups."""
 _S3 = re.compile(r"s3://([^/]+)/?(.*)", re.DOTALL)
 
 
@@ -74,7 +74,7 @@ def split_uri(uri: str) -> tuple[str, str]:
 
 
 def output_uri(request: Mapping[str, Any]) -> str:
-    """Where the job's outputs go: ``<S3OutputPath>/<job>/output``."""
+    """The place of the job's outputs: ``<S3OutputPath>/<job>/output``."""
     return f"{request['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{request['TrainingJobName']}/output"
 
 
@@ -83,7 +83,7 @@ def compressed(request: Mapping[str, Any]) -> bool:
 
 
 def model_uri(request: Mapping[str, Any]) -> str:
-    """What ModelArtifacts says."""
+    """The URI in ModelArtifacts."""
     return output_uri(request) + ("/model.tar.gz" if compressed(request) else "/model/")
 
 
@@ -104,7 +104,7 @@ def max_wait(request: Mapping[str, Any]) -> float:
 
 
 def attempts(request: Mapping[str, Any]) -> int:
-    """How often SageMaker starts the job again after an error of its own."""
+    """The number of further starts after an error of SageMaker's own."""
     return int((request.get("RetryStrategy") or {}).get("MaximumRetryAttempts", 0))
 
 
@@ -141,7 +141,7 @@ def input_mode(request: Mapping[str, Any], channel: Mapping[str, Any]) -> str:
 
 
 def local_job(settings: Settings, request: Mapping[str, Any], empty: str) -> LocalJob:
-    """The job for :mod:`musterpoint.local`; ``empty`` is an empty directory: the code comes as the request says."""
+    """The job for :mod:`musterpoint.local`. ``empty`` is an empty directory: the code comes as the request says."""
     return LocalJob(
         name=request["TrainingJobName"],
         hosts=hosts(request),
@@ -171,7 +171,7 @@ def metrics(request: Mapping[str, Any]) -> tuple[Metric, ...]:
 
 
 class TimedPattern:
-    """A pattern whose search of a line ends after a time: some need years for one, and would hold a job's output up.
+    """A pattern whose search of a line ends after a time. Some need years for one, and would hold a job's output up.
 
     ``re`` knows no limit, and nothing ends its search in a thread. A UsageError begins with ``where``.
     """
@@ -193,14 +193,14 @@ class TimedPattern:
 
 
 def slots(settings: Settings, request: Mapping[str, Any]) -> tuple[int, ...]:
-    """How many ranks each host has, where that goes by its type; none: by what this machine has, or by the program."""
+    """The ranks of each host, where they go by its type. None: this machine, or the program, decides."""
     if settings.gpus != "as-type" or not _starts_ranks(request):
         return ()
     return tuple(max(1, gpus_of_type(request, host)) for host in hosts(request))
 
 
 def _starts_ranks(request: Mapping[str, Any]) -> bool:
-    """Tells whether the job's launcher reads a number of ranks; another's host would say that it has no effect."""
+    """Tells whether the job's launcher reads a number of ranks. Others would say that it has no effect."""
     asked = (request.get("Environment") or {}).get("MUSTER_LAUNCHER", "auto")
     found = decode(request.get("HyperParameters") or {}, "HyperParameters")
     try:
@@ -212,7 +212,7 @@ def _starts_ranks(request: Mapping[str, Any]) -> bool:
 
 
 def gpus_of_type(request: Mapping[str, Any], host: str) -> int:
-    """How many GPUs an instance of the host's type has."""
+    """The GPUs of an instance of the host's type."""
     return gpus_of(group_of(request, host).instance_type) or 0
 
 
@@ -269,7 +269,7 @@ def config_files(request: Mapping[str, Any], host: str, arn: str, run: int) -> d
 
 
 def is_on(request: Mapping[str, Any], channel: Mapping[str, Any], host: str) -> bool:
-    """Whether ``host`` gets ``channel``."""
+    """Tells whether ``host`` gets ``channel``."""
     return _is_on(channel, group_of(request, host).name)
 
 
@@ -299,7 +299,7 @@ def to_file(content: Any) -> str:
 
 
 def local_image(settings: Settings, uri: str) -> str:
-    """The image that ``--image`` names for ``uri``: as it is, without its tag, or by the name of its repository."""
+    """The image that ``--image`` names for ``uri``, whole, without its tag, or by its repository."""
     repository = uri.rpartition("/")[2]
     for name in (uri, uri.partition("@")[0], _untagged(uri), repository, _untagged(repository)):
         if name in settings.images:

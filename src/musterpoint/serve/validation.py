@@ -1,4 +1,4 @@
-"""Requests against botocore's model of the service, refused in the words of AWS's own front door.
+"""Checks requests against botocore's model; refuses in the words of AWS's front door.
 
 botocore itself checks types and lower bounds only, before it sends a request. Upper bounds, patterns and enumerations
 are in the model, too, but only the service applies them.
@@ -36,7 +36,7 @@ def operation_model(name: str) -> OperationModel:
 
 
 def without_none(value: Any) -> Any:
-    """The value without members that are null, at any depth: clients send them for what they leave out."""
+    """The value without nulls, at any depth. Clients send them for fields that they leave out."""
     if isinstance(value, dict):
         return {name: without_none(each) for name, each in value.items() if each is not None}
     return [without_none(each) for each in value] if isinstance(value, list) else value
@@ -167,6 +167,6 @@ def _failed(value: Any, at: str, limit: str) -> str:
 
 
 def _below(at: str, name: str) -> str:
-    """The path of a member, as AWS writes it: each name begins in lower case."""
+    """The path of a member as AWS writes it, each name with a small first letter."""
     name = name[:1].lower() + name[1:]
     return f"{at}.{name}" if at else name

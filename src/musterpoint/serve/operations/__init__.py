@@ -1,4 +1,4 @@
-"""The operations of the API, a module for each noun, and what they work with."""
+"""The operations of the API, a module for each noun, and their values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Context(NamedTuple):
 
 
 class Request(NamedTuple):
-    """One call of the API: the operation's name, and what it was called with, checked against botocore's model."""
+    """One call of the API: the operation's name, and parameters that botocore's model has taken."""
 
     operation: str
     parameters: Mapping[str, Any]
@@ -35,4 +35,4 @@ class Request(NamedTuple):
 
 
 Handler = Callable[[Request], Mapping[str, Any]]
-"""What an operation answers, as botocore's model has it; times are seconds since the epoch. Raises ApiError."""
+"""Answers an operation as botocore's model has it. Times are seconds since the epoch. Raises ApiError."""

@@ -1,4 +1,4 @@
-"""Every operation of SageMaker's API that this server answers: its name and the function that does.
+"""The operations of SageMaker's API that this server answers, each with its function.
 
 To add one, write a function ``(Request) -> response`` in the module of its noun and a row here. The request has passed
 botocore's model, and the response is what that model describes, with times as seconds since the epoch.
@@ -31,7 +31,7 @@ INSTEAD: Mapping[str, str] = {
     "ProcessingJob": "no processing jobs: `docker run` starts the image, SageMaker's SDK runs processors in local mode "
     "(instance_type='local'), or a training job runs the command as its ContainerEntrypoint",
 }
-"""Nouns of operations that SageMaker has and this server plays never: what to use in their place."""
+"""Substitutes for jobs of SageMaker that this server doesn't play, by the nouns of their operations."""
 
 OF_MOTO = ("Model", "ModelPackage", "ModelPackageGroup", "EndpointConfig", "Experiment", "Trial", "TrialComponent")
 """Nouns whose operations are moto's: they are kept and given back, and nothing runs."""
@@ -46,7 +46,7 @@ def is_of_moto(operation: str) -> bool:
 
 
 def refused(operation: str) -> ApiError:
-    """The answer to an operation that nobody here has; it names a substitute where there is one."""
+    """The answer to an operation that nobody here has, with a substitute if any."""
     for noun, instead in INSTEAD.items():
         if noun in operation:
             return invalid(f"{operation}: muster serve plays training jobs, and {instead}")

@@ -21,9 +21,9 @@ _ECHOED = (
     "DebugRuleConfigurations", "TensorBoardOutputConfig", "ProfilerConfig", "ProfilerRuleConfigurations",
     "Environment", "RetryStrategy", "RemoteDebugConfig", "InfraCheckConfig",
 )  # fmt: skip
-"""What Describe gives back as it was asked."""
+"""Fields that Describe gives back as they were asked."""
 _OUTPUT = {"KmsKeyId": "", "CompressionType": "GZIP"}
-"""What Describe says of outputs where nothing was asked; SDK v2's ``attach`` reads it."""
+"""Describe's word of outputs where nothing was asked; SDK v2's ``attach`` reads it."""
 MOST_INSTANCES = 250
 """Of one job."""
 _FLAGS = ("EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "EnableManagedSpotTraining")
@@ -62,7 +62,7 @@ def describe(request: Request) -> Mapping[str, Any]:
 
 
 def described(record: Record) -> dict[str, Any]:
-    """What Describe answers for ``record``."""
+    """Describe's answer for ``record``."""
     found: dict[str, Any] = {"TrainingJobArn": record.arn, "TrainingJobStatus": record.status}
     found.update({name: record.request[name] for name in _ECHOED if record.request.get(name) is not None})
     found.update({name: bool(record.request.get(name, False)) for name in _FLAGS})
@@ -128,7 +128,7 @@ _FOLLOWED: Mapping[str, str] = {
     "ResourceConfig": "InstanceType InstanceCount InstanceGroups VolumeSizeInGB",
     "StoppingCondition": "MaxRuntimeInSeconds MaxWaitTimeInSeconds",
 }
-"""Names of fields that are followed, or passed on, with all that is in them, by the path above them."""
+"""Names of fields that are followed or passed on whole, by the path above them."""
 _TEXTS: Mapping[str, str] = {
     "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries": "metrics are in CloudWatch only",
     "AlgorithmSpecification.TrainingImageConfig": "images are this machine's own; none is pulled",
@@ -253,7 +253,7 @@ def _check_spot(parameters: Mapping[str, Any]) -> None:
 
 
 def _check_groups(parameters: Mapping[str, Any]) -> None:
-    """Channels name instance groups all, or none of them does; and only groups that the job has."""
+    """Refuses groups that the job hasn't, and groups of some of the channels only."""
     known = [group["InstanceGroupName"] for group in parameters["ResourceConfig"].get("InstanceGroups") or ()]
     named: dict[str, list[str]] = {}
     for channel in parameters.get("InputDataConfig") or ():
@@ -307,14 +307,14 @@ def _bucket_of(uri: str) -> str:
 
 
 def _check_place(context: Context, uri: str, field: str) -> None:
-    """Returns where something can be written to ``uri``; an ApiError names the ``field`` that has it."""
+    """Refuses a ``uri`` that can't be written to, by the ``field`` that has it."""
     bucket = _bucket_of(uri)
     if context.moto.call("s3", "HEAD", f"/{bucket}").status_code != 200:
         raise invalid(f"The specified bucket does not exist: {bucket} of {field}")
 
 
 def _refuse_nul(environment: Mapping[str, str] | None, command: Sequence[str]) -> None:
-    """An ApiError names what no process can get: a word with a NUL in it."""
+    """Refuses a word with a NUL in it, which no process can get."""
     for name, value in (environment or {}).items():
         if "\0" in value:
             raise invalid(f"Environment: the value of {name} has a NUL in it")
@@ -346,7 +346,7 @@ def _ignored_fields(context: Context, parameters: Mapping[str, Any]) -> list[str
 
 
 def _substitutes(context: Context, parameters: Mapping[str, Any]) -> list[str]:
-    """Sentences about a job that runs in something else than the image that was asked for."""
+    """Sentences about a job that doesn't run in the image that was asked for."""
     image = parameters["AlgorithmSpecification"]["TrainingImage"]
     if context.settings.backend == "docker":
         local = requested.local_image(context.settings, image)
@@ -358,7 +358,7 @@ def _substitutes(context: Context, parameters: Mapping[str, Any]) -> list[str]:
 
 
 def _without_effect(value: Any, texts: Mapping[str, str], path: str) -> Iterator[str]:
-    """A sentence for each field without effect, also for one that a newer botocore brings.
+    """A sentence for each field without effect, also for those of newer botocores.
 
     ``texts``: the sentences by the paths of their fields; empty for a field that is followed or passed on whole.
     """

@@ -25,7 +25,7 @@ ALGORITHM = {
 }  # fmt: skip
 
 BARS_IN_VIEW = """
-const bars = [...document.querySelectorAll("#svg rect[rx='2']")].map(bar => bar.getBoundingClientRect());
+const bars = [...document.querySelectorAll("#lanes .bar")].map(bar => bar.getBoundingClientRect());
 const all = document.documentElement;
 return all.scrollHeight <= innerHeight && bars.length > 2
   && bars.every(bar => bar.top >= 0 && bar.bottom <= 500 && bar.left >= 0 && bar.right <= innerWidth);
@@ -70,7 +70,7 @@ def test_jobs_are_seen_as_they_run(account: Account, browser: Any) -> None:
     assert "Stopping" in text(browser, "steps")
     browser.switch_to.frame(browser.find_element(By.ID, "report"))
     until(browser, "answers", "The job was stopped")
-    for again in ("theme", "metrics", "reason"):
+    for again in ("name", "metrics", "reason"):
         assert not browser.find_element(By.ID, again).is_displayed(), "the page around it has that"
     dark = "return getComputedStyle(document.body).backgroundColor"
     before = browser.execute_script(dark)

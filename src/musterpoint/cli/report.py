@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import Callable, Mapping, Sequence
+from typing import Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.terminal import colours
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import Parser
 from musterpoint.core.code.project import LOCAL_JOBS
-from musterpoint.tools.viewer.history import History, newest_job, read_history
-from musterpoint.tools.viewer.lanes import Lane, lanes_of
+from musterpoint.tools.viewer.history import newest_job, read_history
 from musterpoint.tools.viewer.page import to_html
 from musterpoint.tools.viewer.perfetto import to_perfetto
 from musterpoint.tools.viewer.text import to_text
@@ -58,19 +57,17 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         near = f"the newest here is {newest}" if newest else f"there is no {LOCAL_JOBS} here"
         raise UsageError(f"muster report: no DIR given, the directory that a job left; {near}")
     history = read_history(asked.directories)
-    lanes = lanes_of(history)
     if asked.html:
-        _write(asked.html, to_html, history, lanes)
+        _write(asked.html, to_html(history))
     if asked.perfetto:
-        _write(asked.perfetto, to_perfetto, history, lanes)
+        _write(asked.perfetto, to_perfetto(history))
     if not asked.html and not asked.perfetto:
-        sys.stdout.write(to_text(history, lanes, asked.all, colours(1, environ)))
+        sys.stdout.write(to_text(history, asked.all, colours(1, environ)))
         sys.stdout.flush()
     return 0
 
 
-def _write(file: str, form: Callable[[History, Sequence[Lane]], str], history: History, lanes: Sequence[Lane]) -> None:
-    text = form(history, lanes)
+def _write(file: str, text: str) -> None:
     if file == "-":
         sys.stdout.write(text)
         return

@@ -1,6 +1,6 @@
 (() => {
   const $ = id => document.getElementById(id), jobs = new Map(), items = new Map(), MOST_LOG = 400000, MOST_TALL = 1600;
-  let chosen = decodeURIComponent(location.hash.slice(1)), news = null, host = "", lines = [], length = 0, curves = [], reported = "";
+  let chosen = decodeURIComponent(location.hash.slice(1)), news = null, host = "", lines = [], length = 0, reported = "";
 
   function made(tag, words, style) {
     const element = document.createElement(tag);
@@ -94,7 +94,7 @@
   }
   function listen() {
     if (news) news.close();
-    lines = []; length = 0; rests.clear(); curves = []; host = ""; reported = "";
+    lines = []; length = 0; rests.clear(); host = ""; reported = "";
     $("curves").replaceChildren(); $("metrics").hidden = true; $("job").hidden = true; $("problem").hidden = true; $("timeline").hidden = true;
     log();
     news = new EventSource(`/_muster/page/news?job=${encodeURIComponent(chosen)}`);
@@ -113,7 +113,6 @@
     on("job", details);
     on("log", wrote);
     on("curves", found => {
-      curves = found;
       $("metrics").hidden = !found.length;
       requestAnimationFrame(() => CURVES.show($("curves"), found));
     });
@@ -136,13 +135,12 @@
     themed();
   };
   // the timeline has this page's colours, and no bar of its own to scroll unless it is long
-  const themed = () => { $("report").contentDocument.documentElement.dataset.theme = document.documentElement.dataset.theme || ""; };
+  const themed = () => { $("report").contentDocument.documentElement.style.colorScheme = document.documentElement.dataset.theme || ""; };
   $("report").onload = () => {
     const body = $("report").contentDocument.body;
     new ResizeObserver(() => { $("report").style.height = `${Math.min(body.offsetHeight + 2, MOST_TALL)}px`; }).observe(body);
     themed();
   };
   addEventListener("hashchange", () => { chosen = decodeURIComponent(location.hash.slice(1)); listen(); });
-  addEventListener("resize", () => CURVES.show($("curves"), curves));
   listen();
 })();

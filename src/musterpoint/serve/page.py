@@ -24,9 +24,8 @@ from musterpoint.serve.moto_services import Line, Start
 from musterpoint.serve.operations import Context, Request, training_jobs
 from musterpoint.serve.state import INTERRUPT, Record
 from musterpoint.serve.training_request import hosts, is_spot
-from musterpoint.tools.viewer.curves import FILE, read_curves, to_json
+from musterpoint.tools.viewer.curves import FILE, read_curves
 from musterpoint.tools.viewer.history import TIMELINE, read_history
-from musterpoint.tools.viewer.lanes import lanes_of
 from musterpoint.tools.viewer.page import own_file, to_html
 
 BELOW = "/_muster/page/"
@@ -109,7 +108,7 @@ class Page:
             return News(self._context, asked.get("job", ""))
         if what == "report":
             history = read_history([_newest_run(self._context, _the(self._context, asked.get("job", "")))])
-            return _send(start, 200, to_html(history, lanes_of(history), within=True).encode(), _HTML)
+            return _send(start, 200, to_html(history, within=True).encode(), _HTML)
         raise Refusal(404, f"{path}: there is nothing")
 
     def _press(self, what: str, job: str) -> None:
@@ -191,7 +190,7 @@ class News:
             return
         if self._measured != (run, size):
             self._measured = run, size
-            yield _event("curves", to_json(read_curves(run, record.created)))
+            yield _event("curves", read_curves(run, record.created))
 
     def _details(self, curves_only: bool = False) -> Iterator[bytes]:
         record = self._context.state.find(self._job)

@@ -16,8 +16,9 @@ from musterpoint.core.code.project import LOCAL_JOBS
 from musterpoint.core.job.directories import in_use
 from musterpoint.core.job.host_order import natural
 from musterpoint.tools.viewer.curves import Curve, read_curves
-from musterpoint.tools.viewer.events import Event, Moment, placed
+from musterpoint.tools.viewer.events import Event, Moment, meaning_of, placed
 from musterpoint.tools.viewer.faults import HUNG, Fault, faults_of
+from musterpoint.tools.viewer.lanes import Lane, lanes_of
 
 TIMELINE, OUTCOME, JOB = "timeline.json", "outcome.json", "job.json"
 _PLACES = ("", "output", "opt/ml/output")
@@ -36,8 +37,8 @@ class History(NamedTuple):
     ``hosts``: in rank order. ``moments``: of all hosts and of the control plane, oldest first.
     ``outcome``: the fields of ``outcome.json`` (of ``job.json`` where that is lacking); empty: nothing is known.
     ``shifts``: seconds by which the clocks of hosts were put right. ``attempts``: how often all ranks were started.
-    ``faults``: what ended attempts, in their order. ``curves``: of the metrics that it printed. ``left_out``: the
-    directories of other starts of the job.
+    ``faults``: what ended attempts, in their order. ``lanes``: of the hosts. ``curves``: of the metrics it printed.
+    ``left_out``: the directories of other starts of the job.
     """
 
     name: str
@@ -48,6 +49,7 @@ class History(NamedTuple):
     shifts: Mapping[str, float]
     attempts: int
     faults: tuple[Fault, ...]
+    lanes: tuple[Lane, ...]
     curves: tuple[Curve, ...] = ()
     left_out: tuple[str, ...] = ()
 
@@ -59,6 +61,12 @@ class History(NamedTuple):
     def failed_first(self, moment: Moment) -> bool:
         """Whether ``moment`` is the first failure of an attempt."""
         return any(fault.moment is moment and fault.who != HUNG for fault in self.faults)
+
+    def told(self, moment: Moment) -> tuple[str, str]:
+        """The kind of ``moment``, and its sentence for people, which says of an attempt's first failure that it is."""
+        if self.failed_first(moment):
+            return "failure", f"{moment.text} (failed first)"
+        return meaning_of(moment.event).kind, moment.text
 
 
 def read_history(paths: Sequence[str]) -> History:
@@ -99,9 +107,10 @@ def read_history(paths: Sequence[str]) -> History:
     attempts = max(moment.attempt for moment in moments)
     faults = faults_of(moments, outcome)
     curves = tuple(curve for folder in folders for curve in read_curves(folder, began))
+    lanes = lanes_of(hosts, moments, faults)
     shown = printable(name, _LONGEST_NAME)
     left_out = tuple(one.path for one in left if one not in chosen)
-    return History(shown, began, hosts, moments, outcome, shifts, attempts, faults, curves, left_out)
+    return History(shown, began, hosts, moments, outcome, shifts, attempts, faults, lanes, curves, left_out)
 
 
 class _Left(NamedTuple):

@@ -9,7 +9,7 @@ from musterpoint.base.untrusted import printable
 from musterpoint.tools.viewer.answers import answers, took
 from musterpoint.tools.viewer.events import Moment, meaning_of
 from musterpoint.tools.viewer.history import History
-from musterpoint.tools.viewer.lanes import FIRST, Lane
+from musterpoint.tools.viewer.lanes import Lane
 
 _WIDEST = 200
 _RED, _BOLD, _PLAIN = "\x1b[31m", "\x1b[1m", "\x1b[0m"
@@ -29,19 +29,18 @@ _HEAD = (
 )
 
 
-def to_text(history: History, lanes: Sequence[Lane], everything: bool = False, colour: bool = False) -> str:
+def to_text(history: History, everything: bool = False, colour: bool = False) -> str:
     """The page as text. ``everything``: every event. ``colour``: with a terminal's colours."""
     wide = max(len(host) for host in (*history.hosts, CONTROL_PLANE))
-    lines = [_shaded(history.name, _BOLD, colour), *answers(history, lanes), ""]
-    for line, failed in _hosts(history, lanes):
+    lines = [_shaded(history.name, _BOLD, colour), *answers(history), ""]
+    for line, failed in _hosts(history):
         lines.append(_shaded(line, _RED, colour and failed))
     lines += ["", f"{'seconds':>9}  {'host':<{wide}}  what happened"]
     shown = history.moments if everything else tuple(_main(history.moments))
     for moment in shown:
-        first = history.failed_first(moment)
-        text = printable(moment.text, _WIDEST) + (FIRST if first else "")
-        text = f"{moment.at:9.3f}  {moment.host:<{wide}}  {text}"
-        lines.append(_shaded(text, _RED, colour and (first or meaning_of(moment.event).kind == "failure")))
+        kind, said = history.told(moment)
+        text = f"{moment.at:9.3f}  {moment.host:<{wide}}  {printable(said, _WIDEST)}"
+        lines.append(_shaded(text, _RED, colour and kind == "failure"))
     if len(shown) < len(history.moments):
         lines.append(f"{len(history.moments) - len(shown)} more events: --all shows them")
     return "\n".join(lines) + "\n"
@@ -61,12 +60,12 @@ def _main(moments: Sequence[Moment]) -> Iterator[Moment]:
             yield moment
 
 
-def _hosts(history: History, lanes: Sequence[Lane]) -> Iterator[tuple[str, bool]]:
+def _hosts(history: History) -> Iterator[tuple[str, bool]]:
     """The table of the hosts, a line for each attempt, and whether the line has what failed first."""
     names = {fault.attempt: "" if fault.rank is None else f"rank {fault.rank} " for fault in history.faults}
     rows: list[tuple[str, ...]] = [_HEAD]
     failed = [False]
-    for lane in lanes:
+    for lane in history.lanes:
         for attempt in sorted({1, history.attempts, *lane.codes, *(span.attempt for span in lane.spans)}):
             first = attempt in lane.faults
             rows.append(_host(history, lane, attempt, f"{names[attempt]}failed first" if first else ""))
@@ -85,7 +84,7 @@ def _hosts(history: History, lanes: Sequence[Lane]) -> Iterator[tuple[str, bool]
 
 def _host(history: History, lane: Lane, attempt: int, said: str) -> tuple[str, ...]:
     phases = [lane.of("prepare", attempt), lane.of("rollcall", attempt)]
-    runs = lane.runs(attempt)
+    runs = lane.ran(attempt)
     starts = [run.spans[0].begin for run in runs]
     wrote = [run.spans[1].begin for run in runs if len(run.spans) == 2]
     ends = [run.spans[-1].end for run in runs]

@@ -10,7 +10,7 @@ import pytest
 
 from musterpoint.tools.viewer.answers import answers
 from musterpoint.tools.viewer.history import History
-from musterpoint.tools.viewer.lanes import Lane, lanes_of
+from musterpoint.tools.viewer.lanes import Lane
 from musterpoint.tools.viewer.page import MOST_UNFOLDED, to_html
 from musterpoint.tools.viewer.perfetto import to_perfetto
 from musterpoint.tools.viewer.text import to_text
@@ -84,13 +84,13 @@ def history(tmp_path: Path) -> History:
 
 @pytest.fixture
 def lanes(history: History) -> tuple[Lane, ...]:
-    return lanes_of(history)
+    return history.lanes
 
 
 def test_a_job_that_went_well_in_its_third_attempt_says_what_ended_the_others(
     history: History, lanes: tuple[Lane, ...]
 ) -> None:
-    assert answers(history, lanes) == (
+    assert answers(history) == (
         "The job went well in attempt 3 of 3: every rank ended with 0, after 9.8 s.",
         "What ended attempt 1 of 3: rank 0 on a-1, 3.5 s after the job's start, a-2 heard of it 0.1 s later: killed by "
         "SIGKILL (exit code 137). All ranks ran again 1.7 s after that.",
@@ -105,7 +105,7 @@ def test_a_job_that_went_well_in_its_third_attempt_says_what_ended_the_others(
 
 def test_a_job_that_failed_in_its_last_attempt(tmp_path: Path) -> None:
     found = history_of(tmp_path / "job", [(-9, -15), (-15, 7)])
-    first = answers(found, lanes_of(found))[0]
+    first = answers(found)[0]
     assert first == (
         "Failed first in attempt 2 of 2: rank 1 on a-2, 6.5 s after the start, a-1 heard of it 0.1 s later: "
         "ValueError: no. The job ended with code 7 after 6.9 s."
@@ -122,13 +122,14 @@ def test_each_attempt_has_its_phases(lanes: tuple[Lane, ...]) -> None:
     ]  # fmt: skip
 
 
-def test_a_rank_is_one_row_with_a_run_for_each_attempt(lanes: tuple[Lane, ...]) -> None:
-    assert [[row.name for row in lane.rows] for lane in lanes] == [["rank 0"], ["rank 1"]]
-    runs = [[(run.attempt, run.ended, run.failed, run.first) for run in lane.rows[0].runs] for lane in lanes]
+def test_a_rank_has_a_run_for_each_attempt(lanes: tuple[Lane, ...]) -> None:
+    runs = [[(run.name, run.attempt, run.ended, run.failed, run.first) for run in lane.runs] for lane in lanes]
     assert runs == [
-        [(1, "SIGKILL", True, True), (2, "SIGTERM", False, False), (3, "exit code 0", False, False)],
-        [(1, "SIGTERM", False, False), (2, "exit code 7", True, True), (3, "exit code 0", False, False)],
-    ]
+        [("rank 0", 1, "SIGKILL", True, True), ("rank 0", 2, "SIGTERM", False, False),
+         ("rank 0", 3, "exit code 0", False, False)],
+        [("rank 1", 1, "SIGTERM", False, False), ("rank 1", 2, "exit code 7", True, True),
+         ("rank 1", 3, "exit code 0", False, False)],
+    ]  # fmt: skip
     assert [(lane.faults, lane.code, dict(lane.codes)) for lane in lanes] == [
         ((1,), 0, {1: 9, 2: 7, 3: 0}),
         ((2,), 0, {1: 9, 2: 7, 3: 0}),
@@ -136,14 +137,14 @@ def test_a_rank_is_one_row_with_a_run_for_each_attempt(lanes: tuple[Lane, ...]) 
 
 
 def test_the_table_has_a_line_for_each_attempt_of_a_host(history: History, lanes: tuple[Lane, ...]) -> None:
-    lines = [line.split() for line in to_text(history, lanes).split("\n\n")[1].splitlines()]
+    lines = [line.split() for line in to_text(history).split("\n\n")[1].splitlines()]
     assert [line[:4] for line in lines[1:]] == [[f"a-{host}", str(n), "of", "3"] for host in (1, 2) for n in (1, 2, 3)]
     failed = [" ".join(line[-4:]) for line in lines if line[-1] == "first"]
     assert failed == ["rank 0 failed first", "rank 1 failed first"]
 
 
 def test_events_are_told_with_their_attempt(history: History, lanes: tuple[Lane, ...]) -> None:
-    text = to_text(history, lanes, everything=True)
+    text = to_text(history, everything=True)
     for said in ("heard that attempt 1 of 3 failed on a-1", "attempt 3 of 3 began", "the job ended here with code 0"):
         assert said in text
     assert "attempt 0" not in text
@@ -151,11 +152,11 @@ def test_events_are_told_with_their_attempt(history: History, lanes: tuple[Lane,
 
 
 def test_the_page_and_the_trace_have_the_attempts(history: History, lanes: tuple[Lane, ...]) -> None:
-    page = to_html(history, lanes)
+    page = to_html(history)
     data = json.loads(page.partition('type="application/json">')[2].partition("</script>")[0])
     assert data["attempts"] == [[0.0, "attempt 1 of 3"], [5.0, "attempt 2 of 3"], [8.0, "attempt 3 of 3"]]
-    assert [lane["first"] for lane in data["lanes"]] == [[1], [2]]
-    trace = json.loads(to_perfetto(history, lanes))["traceEvents"]
+    assert [lane[-1] for lane in data["lanes"]] == [[1], [2]]
+    trace = json.loads(to_perfetto(history))["traceEvents"]
     names = [each["args"]["name"] for each in trace if each["name"] == "thread_name"]
     assert "rank 0 (attempt 1 of 3: SIGKILL; attempt 2 of 3: SIGTERM; attempt 3 of 3: exit code 0)" in names
 
@@ -163,16 +164,16 @@ def test_the_page_and_the_trace_have_the_attempts(history: History, lanes: tuple
 def test_a_host_that_came_later_is_in_the_attempt_of_the_others(tmp_path: Path) -> None:
     found = history_of(tmp_path / "job", ATTEMPTS, late=True)
     assert found.attempts == 3
-    [_, second] = lanes_of(found)
-    assert [run.attempt for run in second.rows[0].runs] == [2, 3]
-    assert answers(found, lanes_of(found))[0].startswith("The job went well in attempt 3 of 3")
+    [_, second] = found.lanes
+    assert [run.attempt for run in second.runs] == [2, 3]
+    assert answers(found)[0].startswith("The job went well in attempt 3 of 3")
 
 
 def test_attempts_with_nonsense_for_a_number(tmp_path: Path) -> None:
     rows = [row("a", at, "restart", attempt=told) for at, told in enumerate((1, -5, "x", None, 10**40, 1e300, 3))]
     found = read_left(tmp_path, rows)
     assert [moment.attempt for moment in found.moments] == [2, 3, 4, 5, 6, 7, 8]
-    assert to_text(found, lanes_of(found), everything=True)
+    assert to_text(found, everything=True)
 
 
 @pytest.mark.parametrize("hosts", [2, MOST_UNFOLDED + 2])
@@ -188,11 +189,10 @@ def test_the_culprit_is_on_top_among_many(tmp_path: Path, hosts: int) -> None:
         ]
     outcome = {"code": 1, "class": "user", "host": f"a-{hosts}", "rank": hosts - 1, "reason": "ValueError"}
     found = read_left(tmp_path, rows, outcome)
-    page = to_html(found, lanes_of(found))
+    page = to_html(found)
     data = json.loads(page.partition('type="application/json">')[2].partition("</script>")[0])
-    marked = [lane["host"] for lane in data["lanes"] if lane["first"]]
+    marked = [lane[0] for lane in data["lanes"] if lane[-1]]
     assert marked == [f"a-{hosts}"], "only the culprit is marked"
     many = hosts > MOST_UNFOLDED
-    assert [lane["host"] for lane in data["lanes"]].index(marked[0]) == (0 if many else 1)
-    assert [lane["host"] for lane in data["lanes"] if lane["folded"]] == [f"a-{n}" for n in range(1, hosts) if many]
-    assert data["moved"] is many
+    assert [lane[0] for lane in data["lanes"]].index(marked[0]) == (0 if many else 1)
+    assert data["large"] is many

@@ -21,7 +21,6 @@ from musterpoint.tools.viewer.answers import answers, took
 from musterpoint.tools.viewer.curves import FILE, MOST_CURVES, read_curves, thinned
 from musterpoint.tools.viewer.events import EVENTS, sentence
 from musterpoint.tools.viewer.history import History, read_history
-from musterpoint.tools.viewer.lanes import lanes_of
 from musterpoint.tools.viewer.page import to_html
 from musterpoint.tools.viewer.perfetto import to_perfetto
 from musterpoint.tools.viewer.text import to_text
@@ -85,21 +84,21 @@ def test_one_clock(history: History) -> None:
 
 
 def test_lanes(history: History) -> None:
-    first, second = lanes_of(history)
+    first, second = history.lanes
     assert [(span.phase, round(span.begin, 2), round(span.end, 2)) for span in first.spans] == [
         ("before", 0, 0), ("prepare", 0, 3), ("rollcall", 3, 4.5), ("start", 4.5, 5), ("run", 5, 9.01),
         ("end", 9.01, 9.5), ("install", 0.5, 3),
     ]  # fmt: skip
-    assert [(row.name, row.runs[0].ended, row.runs[0].failed) for row in (*first.rows, *second.rows)] == [
+    assert [(run.name, run.ended, run.failed) for run in (*first.runs, *second.runs)] == [
         ("rank 0", "SIGTERM", False), ("rank 1", "exit code 3", True),
     ]  # fmt: skip
-    assert [(span.phase, round(span.seconds, 2)) for span in second.rows[0].runs[0].spans] == [("quiet", 2), ("run", 2)]
+    assert [(span.phase, round(span.seconds, 2)) for span in second.runs[0].spans] == [("quiet", 2), ("run", 2)]
     assert (first.code, second.code) == (3, 3)
-    assert (first.faults, second.faults, second.rows[0].runs[0].first) == ((), (1,), True)
+    assert (first.faults, second.faults, second.runs[0].first) == ((), (1,), True)
 
 
 def test_answers(history: History) -> None:
-    assert answers(history, lanes_of(history)) == (
+    assert answers(history) == (
         "Failed first: rank 1 on a-2, 9 s after the start, a-1 heard of it 9 ms later: ValueError: </script><b>&. "
         "The job ended with code 3 after 9.5 s.",
         "Start-up: 5 s from the job's start to the last rank's start: a-2 started 0.501 s after the first host, making "
@@ -115,13 +114,13 @@ def test_the_start_goes_on_until_the_first_rank(left: Path) -> None:
     rows.append(row("a-1", 4.6, "launcher-started", name="torchrun", pid=5))
     rows.append(row("a-1", 9.2, "launcher-ended", name="torchrun", status=-9))
     history = read_left(left, rows)
-    lanes = lanes_of(history)
+    lanes = history.lanes
     start = lanes[0].of("start")
     assert start is not None
     assert (start.begin, round(start.end, 2)) == (4.5, 5.0)
     assert start.text == "planned, and started its ranks by way of torchrun"
-    assert "planning, and the start of torchrun 0.5 s" in answers(history, lanes)[1]
-    assert "at 5.000" in to_text(history, lanes).split("\na-1")[1].split("\n")[0]
+    assert "planning, and the start of torchrun 0.5 s" in answers(history)[1]
+    assert "at 5.000" in to_text(history).split("\na-1")[1].split("\n")[0]
 
 
 ENDS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], str]] = {
@@ -157,7 +156,7 @@ def test_how_it_ended(tmp_path: Path, name: str) -> None:
     outcome, more, said = ENDS[name]
     rows = [row("a", 0, "entry-point-started", version="1"), *more, row("a", 6, "job-ended", code=0)]
     found = read_left(tmp_path, rows, outcome)
-    assert "\n".join(answers(found, lanes_of(found))).startswith(said)
+    assert "\n".join(answers(found)).startswith(said)
 
 
 def test_a_job_of_one_host_that_hung(tmp_path: Path) -> None:
@@ -176,21 +175,21 @@ def test_a_job_of_one_host_that_hung(tmp_path: Path) -> None:
         row("vm", 8, "launcher-ended", name="torchrun", status=-9),
     ]
     found = read_left(tmp_path, rows, {"code": 74, "host": "vm", "rank": 10, "reason": "x"})
-    (lane,) = lanes_of(found)
+    (lane,) = found.lanes
     assert found.name == "digits"
     assert [(span.phase, span.begin, span.end) for span in lane.spans] == [
         ("before", 0, 0), ("prepare", 0, 1), ("start", 1, 3), ("run", 3, 6), ("end", 6, 8),
     ]  # fmt: skip
-    runs = [(each.name, each.runs[0].failed, each.runs[0].first, each.runs[0].spans[0].phase) for each in lane.rows]
+    runs = [(run.name, run.failed, run.first, run.spans[0].phase) for run in lane.runs]
     assert runs == [
         ("torchrun", False, False, "run"), ("rank 1", False, False, "quiet"), ("rank 9", True, False, "quiet"),
         ("rank 10", False, True, "quiet"),
     ]  # fmt: skip
-    assert '"failed":6.0,' in to_html(found, (lane,))
+    assert '"failed":6.0,' in to_html(found)
 
 
 def test_nothing_of_the_job_becomes_markup(history: History) -> None:
-    text = to_html(history, lanes_of(history))
+    text = to_html(history)
     data = text.partition('type="application/json">')[2].partition("</script>")[0]
     assert (text.count("<script"), text.count("</script>"), text.count("<b>")) == (3, 3, 0)
     assert json.loads(data)["reason"] == "ValueError: </script><b>&\nrank 1"
@@ -198,18 +197,17 @@ def test_nothing_of_the_job_becomes_markup(history: History) -> None:
 
 
 def test_a_page_with_too_many_events_keeps_the_main_ones(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    lanes = []
-    for lane in lanes_of(history):
-        marks = [mark._replace(main=number % 2 == 1) for number, mark in enumerate(lane.marks)]
-        lanes.append(lane._replace(marks=tuple(marks)))
-    main = sorted(mark.at for lane in lanes for mark in lane.marks if mark.main)
+    def data() -> Any:
+        return json.loads(to_html(history).partition('type="application/json">')[2].partition("</script>")[0])
+
+    history = history._replace(moments=(*history.moments, history.moments[0]._replace(event="name-resolved", at=99.0)))
+    main = [event for event in data()["events"] if event[-1]]
     monkeypatch.setattr(page, "MOST_EVENTS", len(main))
-    data = to_html(history, lanes).partition('type="application/json">')[2].partition("</script>")[0]
-    assert [at for at, *_, is_main in json.loads(data)["events"] if is_main] == main
+    assert (data()["events"], data()["left_out"]) == (main, 1)
 
 
 def test_a_trace_has_a_process_for_each_host(history: History) -> None:
-    trace = json.loads(to_perfetto(history, lanes_of(history)))["traceEvents"]
+    trace = json.loads(to_perfetto(history))["traceEvents"]
     assert {each["args"]["name"] for each in trace if each["name"] == "process_name"} == {"a-1", "a-2"}
     slices = [each for each in trace if each["ph"] == "X"]
     assert all(each["dur"] >= 0 for each in slices)
@@ -235,10 +233,9 @@ ROWS = st.lists(
 @given(ROWS)
 def test_whatever_a_timeline_says_it_can_be_shown(tmp_path_factory: pytest.TempPathFactory, rows: list[Any]) -> None:
     found = read_left(tmp_path_factory.mktemp("left"), rows)
-    lanes = lanes_of(found)
-    assert to_text(found, lanes, everything=True).count("\n") > len(rows)
-    json.loads(to_perfetto(found, lanes))
-    assert to_html(found, lanes)
+    assert to_text(found, everything=True).count("\n") > len(rows)
+    json.loads(to_perfetto(found))
+    assert to_html(found)
 
 
 @pytest.mark.parametrize(
@@ -401,7 +398,7 @@ def test_of_several_starts_the_newest_is_shown(tmp_path: Path) -> None:
     for found in (read_history([str(tmp_path)]), read_history(each)):
         assert (found.hosts, found.outcome["code"]) == (("a2",), 7)
         assert found.left_out == (each[0], each[2])
-        said = to_text(found, lanes_of(found))
+        said = to_text(found)
         assert f"Left out, of another start of the job: {each[0]}, {each[2]}." in said
         assert "went well" not in said
 
@@ -435,7 +432,7 @@ def test_the_parts_of_a_start_are_no_more_than_the_whole(tmp_path_factory: pytes
         rows = [{"host": f"h{place}", "at": 1000 + at, "event": event, **more} for event, at, more in times]
         (folder / f"h{place}.json").write_text(json.dumps(rows))
     history = read_history([str(path) for path in sorted(folder.iterdir())])
-    said = next(text for text in answers(history, lanes_of(history)) if text.startswith("Start-up"))
+    said = next(text for text in answers(history) if text.startswith("Start-up"))
     whole, _, split = said.partition(" from the job's start")
     parts = re.sub(r", of it [^,]*", "", split)
     assert _total(parts) <= _total(whole) * 1.01 + 0.01 * parts.count(","), said

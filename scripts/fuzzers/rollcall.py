@@ -22,7 +22,7 @@ from musterpoint.base.errors import MusterError, RollCallError
 from musterpoint.base.loop import Loop
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel import wire
-from musterpoint.core.channel.message_fields import STOP_SIGNALS
+from musterpoint.core.channel.bounds import STOP_SIGNALS
 from musterpoint.core.channel.peers import JobFailed, PeerEvent, Peers, StopAll
 from musterpoint.core.channel.secret import Seal, prove
 from musterpoint.core.channel.session import Resume, random_token

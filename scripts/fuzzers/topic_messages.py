@@ -9,7 +9,7 @@ from typing import Any, Union
 from musterpoint.base.failure import Failure
 from musterpoint.base.position import Position
 from musterpoint.core.channel import codec
-from musterpoint.core.channel.message_fields import Length, Range, Text, Which
+from musterpoint.core.channel.bounds import Length, Range, Text, Which
 from musterpoint.core.channel.topic import Topic
 
 _OF_TYPES: dict[Any, Any] = {

@@ -69,10 +69,8 @@ def ignored_options(
         )
     if not _is_launcher(job):
         texts += without_effect(environ, given, launcher, reason)
-    by_itself = (
-        options.launcher == "auto" and job.distribution.kind == "none" and not find_launcher(launcher).independent
-    )
-    if by_itself and environ.get(settings.LOCAL):
+    by_itself = options.launcher == "auto" and job.distribution.kind == "none"
+    if by_itself and environ.get(settings.LOCAL) and not find_launcher(launcher).independent:
         texts.append(platform_instead(launcher))
     if not typed:
         program = small_text(os.path.join(job.paths.code, job.entry_point.program))

@@ -2,7 +2,7 @@
 
 A field may be a bool, an int, a str, a ``Literal``, a tuple of one type, a named tuple (a JSON list of its fields), any
 of them or None, or a type with ``from_wire``, which raises ValueError. The bounds are in
-:mod:`musterpoint.core.channel.message_fields`.
+:mod:`musterpoint.core.channel.bounds`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Callable, Union
 
 from musterpoint.base.untrusted import printable
 from musterpoint.core.channel import wire
-from musterpoint.core.channel.message_fields import Argument, Length, Range, Text, Which
+from musterpoint.core.channel.bounds import Argument, Length, Range, Text, Which
 
 Decoder = Callable[[Any], Any]
 """Makes a field's value of decoded JSON. ``ValueError`` says what it is instead."""

@@ -10,7 +10,7 @@ from musterpoint.base.failure import MOST_REASON, NO_FAILURES, Failure, Secondar
 from musterpoint.base.loop import Loop
 from musterpoint.base.readers import MOST_HOSTS
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.channel.message_fields import Argument, HostName, Length, Range, Text
+from musterpoint.core.channel.bounds import Argument, HostName, Length, Range, Text
 from musterpoint.core.channel.topic import Api, Topic
 
 if TYPE_CHECKING:

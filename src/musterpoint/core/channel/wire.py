@@ -15,8 +15,8 @@ from typing import Any
 from musterpoint.base.failure import Failure
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import is_host_name
-from musterpoint.core.channel.message_fields import STOP_SIGNALS, is_address
-from musterpoint.core.channel.message_fields import WireError as WireError
+from musterpoint.core.channel.bounds import STOP_SIGNALS, is_address
+from musterpoint.core.channel.bounds import WireError as WireError
 
 PROTOCOL = 10
 """Counts up when hosts of two versions can no longer muster together."""

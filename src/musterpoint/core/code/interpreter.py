@@ -211,10 +211,8 @@ def _roots(environ: Mapping[str, str]) -> Iterator[str]:
     for variable in ("MAMBA_ROOT_PREFIX", "CONDA_ROOT"):
         if environ.get(variable):
             yield environ[variable]
-    for command in (
-        environ.get("CONDA_EXE", ""),
-        *(executables.find_command(name, environ) for name in ("conda", "mamba")),
-    ):
+    on_path = (executables.find_command(name, environ) for name in ("conda", "mamba"))
+    for command in (environ.get("CONDA_EXE", ""), *on_path):
         if command:
             yield os.path.dirname(os.path.dirname(os.path.realpath(command)))
     prefix = environ.get("CONDA_PREFIX", "")

@@ -204,9 +204,8 @@ def _library_path(environ: Mapping[str, str], root: str) -> list[str]:
 def _configured_path(root: str) -> list[str]:
     """The loader's folders, as ``/etc/ld.so.conf.d`` names them; the EFA installer in images adds the plugin's."""
     base = os.path.join(root, "etc/ld.so.conf.d")
-    lines = [
-        line.strip() for name in sorted(entries(base)) for line in read_text(os.path.join(base, name)).splitlines()
-    ]
+    texts = (read_text(os.path.join(base, name)) for name in sorted(entries(base)))
+    lines = [line.strip() for text in texts for line in text.splitlines()]
     return [os.path.join(root, line.lstrip("/")) for line in lines if line.startswith("/")]
 
 

@@ -233,9 +233,8 @@ def open_again(places: Iterable[Place], proc: str = "/proc") -> list[int]:
 
 def _carries_terminal(pid: int, proc: str) -> bool:
     """Asks for the master's side of a terminal: who has it must run, or what is behind it can't print."""
-    return any(
-        "ptmx" in process_tree.link_of(f"{proc}/{pid}/fd/{fd}") for fd in process_tree.listed(f"{proc}/{pid}/fd")
-    )
+    folder = f"{proc}/{pid}/fd"
+    return any("ptmx" in process_tree.link_of(f"{folder}/{fd}") for fd in process_tree.listed(folder))
 
 
 def hearers(pid: int, signo: int, proc: str = "/proc") -> list[int]:

@@ -128,9 +128,8 @@ class SignalOnce:
                         self._watch_orphan(pid)
         if early and self._due is None:
             self._due = self._loop.call_later(wait, self._orphans_are_due)
-        return early or any(
-            stat is not None and stat.state not in "ZX" for stat in map(process_tree.read_stat, self._orphans)
-        )
+        stats = map(process_tree.read_stat, self._orphans)
+        return early or any(stat is not None and stat.state not in "ZX" for stat in stats)
 
     def _orphans_are_due(self) -> None:
         self._due = None

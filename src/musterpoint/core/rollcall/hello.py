@@ -9,7 +9,7 @@ from musterpoint.base.readers import MOST_HOSTS
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import printable
 from musterpoint.core.channel import wire
-from musterpoint.core.channel.message_fields import is_address
+from musterpoint.core.channel.bounds import is_address
 from musterpoint.core.rollcall.roster import (
     LONGEST_LIBRARY,
     LONGEST_PLACE,

@@ -12,10 +12,10 @@ from musterpoint.base.loop import Timer
 from musterpoint.base.untrusted import printable
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.beats import Sweeper
+from musterpoint.core.channel.bounds import is_address
 from musterpoint.core.channel.dial import NOTHING, VANISHED, Dialer, Miss, Target, is_local
 from musterpoint.core.channel.handshake import Handshake
 from musterpoint.core.channel.link import Context, Link, LinkOwner, plain_address, say_bye
-from musterpoint.core.channel.message_fields import is_address
 from musterpoint.core.channel.names import Answer, Follower, Names
 from musterpoint.core.channel.peers import Peers
 from musterpoint.core.channel.redial import DialerMaker, Membership

@@ -246,9 +246,8 @@ class HostProcesses:
         """SIGKILL to everything of the job."""
         self.is_ending = True
         self.ends.being_killed()
-        self._context.record(
-            "processes-killed", processes=process_tree.kill_below(os.getpid(), self._context.sidecars.pids)
-        )
+        killed = process_tree.kill_below(os.getpid(), self._context.sidecars.pids)
+        self._context.record("processes-killed", processes=killed)
         self._context.others.kill()
 
     def close(self) -> None:

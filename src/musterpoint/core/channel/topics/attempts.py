@@ -9,17 +9,7 @@ from typing import Annotated, Literal, Mapping, Union
 from musterpoint.base.failure import MOST_REASON, Failure
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import is_host_name
-from musterpoint.core.channel.message_fields import (
-    STOP_SIGNALS,
-    Address,
-    HostName,
-    Length,
-    Port,
-    Range,
-    Text,
-    Which,
-    WireError,
-)
+from musterpoint.core.channel.bounds import STOP_SIGNALS, Address, HostName, Length, Port, Range, Text, Which, WireError
 from musterpoint.core.channel.topic import LeaderHalf, Topic, WorkerHalf
 
 Progress = Literal["made", "none", "unknown"]

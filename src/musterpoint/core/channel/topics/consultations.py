@@ -10,7 +10,7 @@ from typing import Annotated, Any, Iterable
 
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import checked, read_json
-from musterpoint.core.channel.message_fields import Text, Which, WireError
+from musterpoint.core.channel.bounds import Text, Which, WireError
 from musterpoint.core.channel.peers import Decide, OnAnswer, Report
 from musterpoint.core.channel.topic import LeaderHalf, LeaderSide, Topic, WorkerHalf, WorkerSide
 

@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.channel.message_fields import Range, Text
+from musterpoint.core.channel.bounds import Range, Text
 from musterpoint.core.channel.peers import Report
 from musterpoint.core.channel.topic import Topic
 from musterpoint.core.channel.topics.consultations import Consultations, LeadersConsultations, WorkersConsultations

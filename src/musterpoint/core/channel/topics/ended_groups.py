@@ -1,6 +1,6 @@
 """The end of a group's ranks, told by the leader. No host asks: the leader knows whose ranks have ended."""
 
-from musterpoint.core.channel.message_fields import WireError
+from musterpoint.core.channel.bounds import WireError
 from musterpoint.core.channel.peers import GroupEnded
 from musterpoint.core.channel.topic import LeaderHalf, Topic, WorkerHalf
 

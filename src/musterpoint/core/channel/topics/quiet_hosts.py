@@ -7,7 +7,7 @@ from typing import Annotated, Iterable, Union
 
 from musterpoint.base.position import Position
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.channel.message_fields import Length
+from musterpoint.core.channel.bounds import Length
 from musterpoint.core.channel.peers import AllLooked, LookAsked, Stalled
 from musterpoint.core.channel.topic import LeaderHalf, Topic, WorkerHalf
 

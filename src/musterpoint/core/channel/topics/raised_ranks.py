@@ -7,7 +7,7 @@ from typing import Annotated, Collection
 
 from musterpoint.base.failure import Failure, fit
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.channel.message_fields import Length, Text
+from musterpoint.core.channel.bounds import Length, Text
 from musterpoint.core.channel.topic import LeaderHalf, Topic, WorkerHalf
 
 LOOK_SECONDS = 1.0

@@ -7,7 +7,7 @@ from typing import Annotated, Union
 
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.untrusted import printable
-from musterpoint.core.channel.message_fields import Range, Text, WireError
+from musterpoint.core.channel.bounds import Range, Text, WireError
 from musterpoint.core.channel.peers import START_NUMBER, StartAsked, Started, StartEnded
 from musterpoint.core.channel.topic import LeaderHalf, Topic, WorkerHalf
 

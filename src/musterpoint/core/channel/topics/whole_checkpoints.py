@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Callable
 
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.channel.message_fields import Range, Text, WireError
+from musterpoint.core.channel.bounds import Range, Text, WireError
 from musterpoint.core.channel.topic import LeaderHalf, LeaderSide, Topic, WorkerHalf, WorkerSide
 
 LONGEST = 2048

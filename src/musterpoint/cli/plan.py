@@ -16,10 +16,9 @@ from musterpoint.cli.job import read_line
 from musterpoint.cli.options import Parser, add_options, has_option, read_request, split
 from musterpoint.core.code.misplaced_options import behind_the_program
 from musterpoint.core.launch.plan import LaunchPlan
-from musterpoint.tools.plans.data import with_data
 from musterpoint.tools.plans.drawing import Style, draw
 from musterpoint.tools.plans.page import page_of
-from musterpoint.tools.plans.preview import Preview, preview_request
+from musterpoint.tools.plans.preview import Preview, preview_request, with_data
 from musterpoint.tools.plans.words import to_json
 
 ABOUT = "Show what every host of the job would run, each flag and variable with its reason. Starts nothing."

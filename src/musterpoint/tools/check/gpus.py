@@ -11,43 +11,18 @@ from musterpoint.core.fabric.devices import read
 from musterpoint.tools.check.system import System
 
 RECOVERY = (
-    "none",
-    "reset of the GPU",
-    "reboot",
-    "drain of its peers",
-    "drain and reset",
-    "recovery of its IMEX domain",
-    "reset of its bus",
-    "reboot of the system",
-)
+    "none", "reset of the GPU", "reboot", "drain of its peers", "drain and reset", "recovery of its IMEX domain",
+    "reset of its bus", "reboot of the system",
+)  # fmt: skip
 """NVML's recovery actions (``nvmlDeviceGpuRecoveryAction_t``, nvml.h), by number."""
 THROTTLES: Mapping[int, str] = {
-    0x8: "hardware slowdown",
-    0x20: "heat, by the driver",
-    0x40: "heat, by the hardware",
-    0x80: "power brake",
-}
+    0x8: "hardware slowdown", 0x20: "heat, by the driver", 0x40: "heat, by the hardware", 0x80: "power brake",
+}  # fmt: skip
 """Reasons for lower clocks that are faults (``nvmlClocksEventReasons``, nvml.h); idle and power caps are none."""
 XIDS: Mapping[int, str] = {
-    48: "reset",
-    54: "replace",
-    64: "reset",
-    74: "look at NVLink",
-    79: "reboot",
-    95: "reset",
-    109: "reset",
-    110: "reset",
-    119: "reset",
-    120: "reset",
-    136: "reset",
-    140: "reset",
-    143: "reset",
-    151: "reboot",
-    155: "reset",
-    156: "reset",
-    158: "reset",
-    168: "reboot",
-}
+    **dict.fromkeys((48, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158), "reset"),
+    **dict.fromkeys((79, 151, 168), "reboot"), 54: "replace", 74: "look at NVLink",
+}  # fmt: skip
 """What NVIDIA's catalogue of Xids asks for where it isn't the application's fault (docs.nvidia.com/deploy/xid-errors;
 the buckets of driver r590 as AWS's gpu-cluster-healthcheck has them)."""
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)[^)]*\): (\d+)")

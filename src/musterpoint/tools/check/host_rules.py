@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterator
+from typing import Callable, Iterator
 
 from musterpoint.base.stop_budget import UPLOAD_RESERVE
 from musterpoint.tools.check.facts import ERRORS_PER_PACKET, HostFacts
@@ -43,15 +43,11 @@ def host_findings(facts: HostFacts) -> list[Finding]:
     )
     found: list[Finding] = []
     fine = []
+    there = {"data": bool(facts.places), "GPUs": facts.gpus > 0, "name": bool(facts.own_addresses)}
     for name, each in groups:
         group = [finding(code, severity, facts.host, said, expected) for code, severity, said, expected in each]
         found += group
-        if (
-            not group
-            and (name != "data" or facts.places)
-            and (name != "GPUs" or facts.gpus)
-            and (name != "name" or facts.own_addresses)
-        ):
+        if not group and there.get(name, True):
             fine.append(name)
     if fine:
         found.append(finding("looked-at", "ok", facts.host, f"{', '.join(fine)}{_sizes(facts)}"))
@@ -87,70 +83,43 @@ def _sizes(facts: HostFacts) -> str:
 
 def _shm(facts: HostFacts) -> Iterator[Told]:
     total, free = facts.machine.shm_total, facts.machine.shm_free
-    crowded = max(facts.gpus, facts.slots) > 1
+    crowded, least = max(facts.gpus, facts.slots) > 1, min(ENOUGH_SHM, total // 10)
     if total < ENOUGH_SHM:
         severity: Severity = "fail" if total < LEAST_SHM or (crowded and total <= LEAST_SHM) else "warn"
-        yield ("shm-small", severity, f"/dev/shm has {size(total)}", f"{size(ENOUGH_SHM)} or more")
-    elif free < min(ENOUGH_SHM, total // 10):
-        yield (
-            "shm-full",
-            "warn",
-            f"{size(free)} of /dev/shm's {size(total)} are free",
-            f"{size(min(ENOUGH_SHM, total // 10))} or more",
-        )
+        yield "shm-small", severity, f"/dev/shm has {size(total)}", f"{size(ENOUGH_SHM)} or more"
+    elif free < least:
+        yield "shm-full", "warn", f"{size(free)} of /dev/shm's {size(total)} are free", f"{size(least)} or more"
 
 
 def _disks(facts: HostFacts) -> Iterator[Told]:
     for disk in facts.machine.disks:
         where = f"{disk.path} ({disk.used_for})"
         if not disk.writable and disk.used_for != "the working directory":
-            yield ("not-writable", "fail", f"{where} can't be written", "a directory to write to")
+            yield "not-writable", "fail", f"{where} can't be written", "a directory to write to"
             continue
-        yield from _levels(
-            "disk-full",
-            disk.free,
-            (LOW_DISK, LEAST_DISK),
-            f"{size(disk.free)} of {size(disk.total)} are free at {where}",
-            f"{size(LOW_DISK)} or more",
-        )
+        space = f"{size(disk.free)} of {size(disk.total)} are free at {where}"
+        yield from _levels("disk-full", disk.free, (LOW_DISK, LEAST_DISK), space, size)
         if disk.inodes >= 0:
-            yield from _levels(
-                "inodes-few",
-                disk.inodes,
-                (LOW_INODES, LEAST_INODES),
-                f"{disk.inodes:,} more files can be made at {where}",
-                f"{LOW_INODES:,} or more",
-            )
+            more = f"{disk.inodes:,} more files can be made at {where}"
+            yield from _levels("inodes-few", disk.inodes, (LOW_INODES, LEAST_INODES), more)
 
 
 def _limits(facts: HostFacts) -> Iterator[Told]:
     machine, slots = facts.machine, max(1, facts.slots)
     if facts.rdma and machine.memlock != UNLIMITED:
-        yield from _levels(
-            "memlock-low",
-            machine.memlock,
-            (RDMA_MEMLOCK, LEAST_MEMLOCK),
-            f"{size(machine.memlock)} may be locked, and there are RDMA devices ({', '.join(facts.rdma[:4])})",
-            f"unlimited, or {size(RDMA_MEMLOCK)} or more",
-        )
+        devices = ", ".join(facts.rdma[:4])
+        found = f"{size(machine.memlock)} may be locked, and there are RDMA devices ({devices})"
+        limits = RDMA_MEMLOCK, LEAST_MEMLOCK
+        yield from _levels("memlock-low", machine.memlock, limits, found, lambda low: f"unlimited, or {size(low)}")
     if machine.open_files != UNLIMITED:
-        yield from _levels(
-            "open-files-low",
-            machine.open_files,
-            (LOW_FILES, LEAST_FILES),
-            f"{machine.open_files:,} files may be open",
-            f"{LOW_FILES:,} or more",
-        )
+        found = f"{machine.open_files:,} files may be open"
+        yield from _levels("open-files-low", machine.open_files, (LOW_FILES, LEAST_FILES), found)
     if machine.processes_left != UNLIMITED:
-        yield from _levels(
-            "processes-few",
-            machine.processes_left,
-            (LOW_PROCESSES * slots, LEAST_PROCESSES * slots),
-            f"{machine.processes_left:,} more processes and threads may be started, for {slots} rank(s)",
-            f"{LOW_PROCESSES * slots:,} or more",
-        )
+        found = f"{machine.processes_left:,} more processes and threads may be started, for {slots} rank(s)"
+        limits = LOW_PROCESSES * slots, LEAST_PROCESSES * slots
+        yield from _levels("processes-few", machine.processes_left, limits, found)
     if slots > facts.cpus:
-        yield ("cpus-few", "warn", f"{facts.cpus} processors for {slots} ranks", "a processor for each rank, or more")
+        yield "cpus-few", "warn", f"{facts.cpus} processors for {slots} ranks", "a processor for each rank, or more"
 
 
 def _memory(facts: HostFacts) -> Iterator[Told]:
@@ -158,37 +127,22 @@ def _memory(facts: HostFacts) -> Iterator[Told]:
     if machine.memory_free == UNLIMITED:
         return
     limit = "" if machine.memory_limit == UNLIMITED else f" (the container's limit is {size(machine.memory_limit)})"
-    yield from _levels(
-        "memory-low",
-        machine.memory_free,
-        (LOW_MEMORY * slots, LEAST_MEMORY * slots),
-        f"{size(machine.memory_free)} are left for {slots} rank(s){limit}",
-        f"{size(LOW_MEMORY * slots)} or more",
-    )
+    found = f"{size(machine.memory_free)} are left for {slots} rank(s){limit}"
+    yield from _levels("memory-low", machine.memory_free, (LOW_MEMORY * slots, LEAST_MEMORY * slots), found, size)
 
 
 def _gpus(facts: HostFacts) -> Iterator[Told]:
     health = facts.health
-    if not facts.gpus and not facts.slots_asked:
-        return
-    if facts.slots_asked and facts.slots > facts.gpus and facts.gpus:
-        yield (
-            "gpus-missing",
-            "fail",
-            f"{facts.gpus} GPUs are here for {facts.slots} ranks",
-            f"{facts.slots} GPUs, or --slots {facts.gpus}",
-        )
     if not facts.gpus:
         return
+    if facts.slots_asked and facts.slots > facts.gpus:
+        few = f"{facts.gpus} GPUs are here for {facts.slots} ranks"
+        yield "gpus-missing", "fail", few, f"{facts.slots} GPUs, or --slots {facts.gpus}"
     if health.unlooked:
         yield ("gpus-unchecked", "warn", f"not looked at: {health.unlooked}", "NVML's answer")
     elif len(health.all) < facts.gpus:
-        yield (
-            "gpus-missing",
-            "fail",
-            f"NVML finds {len(health.all)} GPUs, and {facts.gpus} are here",
-            f"{facts.gpus} GPUs",
-        )
+        few = f"NVML finds {len(health.all)} GPUs, and {facts.gpus} are here"
+        yield "gpus-missing", "fail", few, f"{facts.gpus} GPUs"
     for gpu in health.all:
         which = f"GPU {gpu.number}" + (f" ({gpu.name})" if gpu.name else "")
         if gpu.recovery:
@@ -206,12 +160,8 @@ def _gpus(facts: HostFacts) -> Iterator[Told]:
     for xid in health.xids:
         if xid.number in XIDS:
             severity: Severity = "warn" if xid.number == 74 else "fail"
-            yield (
-                "gpu-xid",
-                severity,
-                f"Xid {xid.number} of the GPU at {xid.bus} in the kernel's log ({XIDS[xid.number]})",
-                "no Xid but those of programs",
-            )
+            found = f"Xid {xid.number} of the GPU at {xid.bus} in the kernel's log ({XIDS[xid.number]})"
+            yield "gpu-xid", severity, found, "no Xid but those of programs"
 
 
 def _links(facts: HostFacts) -> Iterator[Told]:
@@ -221,19 +171,11 @@ def _links(facts: HostFacts) -> Iterator[Told]:
     for each in facts.links.interfaces:
         bad = each.errors + each.dropped
         if bad > max(10, each.packets * ERRORS_PER_PACKET):
-            yield (
-                "nic-errors",
-                "warn",
-                f"{each.name} counts {each.errors:,} errors and {each.dropped:,} drops in {each.packets:,} packets",
-                "at most one in ten thousand",
-            )
+            found = f"{each.name} counts {each.errors:,} errors and {each.dropped:,} drops in {each.packets:,} packets"
+            yield "nic-errors", "warn", found, "at most one in ten thousand"
         elif each.carrier_changes > FLAPS:
-            yield (
-                "nic-errors",
-                "warn",
-                f"{each.name} changed between up and down {each.carrier_changes} times",
-                f"{FLAPS} times at most",
-            )
+            found = f"{each.name} changed between up and down {each.carrier_changes} times"
+            yield "nic-errors", "warn", found, f"{FLAPS} times at most"
     ports = [port for port in facts.links.rdma if port.reachable]
     active = [port for port in ports if port.state == "ACTIVE"]
     # a pod may have one of the machine's ports alone; Ethernet ports without GPUs are for other traffic
@@ -249,29 +191,23 @@ def _links(facts: HostFacts) -> Iterator[Told]:
             severity: Severity = "warn" if active else "fail"
             yield ("rdma-down", severity, f"{port.name} ({port.layer}) is {port.state or 'unknown'}", "ACTIVE")
         elif port.link_downed or port.errors:
-            yield (
-                "rdma-errors",
-                "warn",
-                f"{port.name} lost its link {port.link_downed} times and counts {port.errors:,} errors",
-                "none",
-            )
+            found = f"{port.name} lost its link {port.link_downed} times and counts {port.errors:,} errors"
+            yield "rdma-errors", "warn", found, "none"
 
 
 def _own_name(facts: HostFacts) -> Iterator[Told]:
     addresses = facts.own_addresses
     if addresses and all(each.startswith("127.") or each == "::1" for each in addresses):
-        yield (
-            "name-loopback",
-            "warn",
-            f"{facts.host} is {', '.join(addresses)} on itself",
-            "an address that others reach",
-        )
+        found = f"{facts.host} is {', '.join(addresses)} on itself"
+        yield "name-loopback", "warn", found, "an address that others reach"
 
 
-def _levels(code: str, value: int, limits: tuple[int, int], found: str, expected: str) -> Iterator[Told]:
+def _levels(
+    code: str, value: int, limits: tuple[int, int], found: str, shown: Callable[[int], str] = "{:,}".format
+) -> Iterator[Told]:
     low, least = limits
     if value < low:
-        yield (code, "fail" if value < least else "warn", found, expected)
+        yield code, "fail" if value < least else "warn", found, f"{shown(low)} or more"
 
 
 def size(count: int) -> str:

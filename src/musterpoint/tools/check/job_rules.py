@@ -59,14 +59,12 @@ def _versions(hosts: Sequence[HostFacts]) -> Iterator[Finding]:
 
 
 def _devices(hosts: Sequence[HostFacts]) -> Iterator[Finding]:
+    looked = [host for host in hosts if host.health.all]
     for what, values in (
         ("GPUs", {host.host: str(host.gpus) for host in hosts}),
         ("Neuron cores", {host.host: str(host.neuron_cores) for host in hosts}),
         ("RDMA devices", {host.host: str(len(host.rdma)) for host in hosts}),
-        (
-            "kind of GPU",
-            {host.host: ", ".join(sorted({gpu.name for gpu in host.health.all})) for host in hosts if host.health.all},
-        ),
+        ("kind of GPU", {host.host: ", ".join(sorted({gpu.name for gpu in host.health.all})) for host in looked}),
     ):
         yield from differing("devices-differ", "warn", values, what)
     slots = {host.host: str(host.slots) for host in hosts if host.slots}
@@ -81,9 +79,8 @@ def _links(hosts: Sequence[HostFacts]) -> Iterator[Finding]:
     usual = median(speeds.values()) if speeds else 0
     for host, speed in speeds.items():
         if speed < usual:
-            yield finding(
-                "link-speed-differs", "warn", host, f"{speed:,} Mbit/s", f"{usual:,.0f} Mbit/s, as on the others"
-            )
+            expected = f"{usual:,.0f} Mbit/s, as on the others"
+            yield finding("link-speed-differs", "warn", host, f"{speed:,} Mbit/s", expected)
 
 
 def grown_findings(host: str, before: Links, after: Links) -> list[Finding]:
@@ -94,25 +91,15 @@ def grown_findings(host: str, before: Links, after: Links) -> list[Finding]:
         old = interfaces.get(each.name, each)
         errors, dropped = each.errors - old.errors, each.dropped - old.dropped
         if errors > 0 or dropped > max(0, each.packets - old.packets) * ERRORS_PER_PACKET + 10:
-            found.append(
-                finding(
-                    "nic-errors",
-                    "warn",
-                    host,
-                    f"{each.name} counted {errors:,} errors and {dropped:,} drops during the check",
-                    "none",
-                )
-            )
+            counted = f"{each.name} counted {errors:,} errors and {dropped:,} drops during the check"
+            found.append(finding("nic-errors", "warn", host, counted, "none"))
     ports = {each.name: each for each in before.rdma}
     for port in after.rdma:
         was = ports.get(port.name, port)
         if port.errors > was.errors or port.link_downed > was.link_downed:
-            counted = (
-                f"{port.errors - was.errors:,} errors and lost its link {port.link_downed - was.link_downed} times"
-            )
-            found.append(
-                finding("rdma-errors", "warn", host, f"{port.name} counted {counted} during the check", "none")
-            )
+            errors, lost = port.errors - was.errors, port.link_downed - was.link_downed
+            counted = f"{port.name} counted {errors:,} errors and lost its link {lost} times during the check"
+            found.append(finding("rdma-errors", "warn", host, counted, "none"))
     return found
 
 
@@ -133,13 +120,8 @@ def _clocks(clocks: Sequence[Clock]) -> Iterator[Finding]:
         if sure > SKEW_WARNS:
             severity: Severity = "fail" if sure > SKEW_FAILS else "warn"
             direction = "ahead of" if off > 0 else "behind"
-            yield finding(
-                "clock-skew",
-                severity,
-                clock.host,
-                f"its clock is {abs(off):.1f} s (± {clock.uncertainty:.3f} s) {direction} {others}",
-                f"{SKEW_WARNS:g} s at most",
-            )
+            found = f"its clock is {abs(off):.1f} s (± {clock.uncertainty:.3f} s) {direction} {others}"
+            yield finding("clock-skew", severity, clock.host, found, f"{SKEW_WARNS:g} s at most")
 
 
 def differing(code: str, severity: Severity, values: Mapping[str, str], what: str) -> Iterator[Finding]:
@@ -156,13 +138,8 @@ def differing(code: str, severity: Severity, values: Mapping[str, str], what: st
             odd = [host for host, its in values.items() if its == value]
             where = odd[0] if len(odd) == 1 else ""
             on = "" if where else f" on {names(odd)}"
-            yield finding(
-                code,
-                severity,
-                where,
-                f"{what}: {value or 'none'}{on}",
-                f"{usual or 'none'}, as on {_rest(counts[usual], len(values) - 1)}",
-            )
+            expected = f"{usual or 'none'}, as on {_rest(counts[usual], len(values) - 1)}"
+            yield finding(code, severity, where, f"{what}: {value or 'none'}{on}", expected)
 
 
 def _rest(count: int, others: int) -> str:

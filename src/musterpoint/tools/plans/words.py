@@ -82,11 +82,6 @@ def program_name(name: str | None) -> str:
     return f"<musterpoint's {name}>" if name else ""
 
 
-def quoted(text: str) -> str:
-    """``text`` as one word of a shell's."""
-    return shell_word(text)
-
-
 def _host_json(plan: LaunchPlan, masker: Masker) -> dict[str, Any]:
     return {
         "host": plan.host,
@@ -136,7 +131,7 @@ def _settings_json(settings: Iterable[EnvSetting], masker: Masker) -> list[dict[
     ]
 
 
-def shell_word(text: str) -> str:
+def quoted(text: str) -> str:
     """``text``, quoted for a shell, as it can be copied: control characters as bash and zsh read them (``$'...'``)."""
     if text.isprintable():
         return shlex.quote(text) if text else "''"

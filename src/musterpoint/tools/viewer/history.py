@@ -243,27 +243,25 @@ def _nearly(path: str) -> str:
     so, else the one with the most similar name; empty: there is none.
     """
     folder, name = os.path.split(os.path.normpath(path))
-    found: dict[str, str] = {}
-    for parent in (folder, os.path.join(folder, LOCAL_JOBS)):
-        with contextlib.suppress(OSError):
-            places = sorted(
-                filter(os.DirEntry.is_dir, os.scandir(parent or ".")), key=lambda each: each.stat().st_mtime
-            )
-            found.update((place.name, os.path.join(parent, place.name)) for place in places)
+    found = {os.path.basename(place): place for place in _folders_of(folder)}
     begun = [place for own, place in found.items() if own.startswith(name)]
     return found.get(name) or (begun[-1] if begun else found.get(similar(name, found), ""))
 
 
 def newest_job(folder: str) -> str:
     """The directory of the newest job that `muster local` left in ``folder``, or in its muster-jobs; else empty."""
-    found = []
-    for parent in (folder, os.path.join(folder, LOCAL_JOBS)):
-        try:
-            paths = [os.path.normpath(os.path.join(parent, name)) for name in os.listdir(parent)]
-        except OSError:
-            continue
-        found += [path for path in paths if os.path.isfile(os.path.join(path, TIMELINE))]
+    found = [path for path in _folders_of(folder) if os.path.isfile(os.path.join(path, TIMELINE))]
     return max(found, key=lambda path: os.path.getmtime(os.path.join(path, TIMELINE)), default="")
+
+
+def _folders_of(folder: str) -> list[str]:
+    """The folders in ``folder``, then those in its muster-jobs; of each the oldest first."""
+    found: list[str] = []
+    for parent in (folder or ".", os.path.join(folder, LOCAL_JOBS)):
+        with contextlib.suppress(OSError):
+            places = sorted(filter(os.DirEntry.is_dir, os.scandir(parent)), key=lambda each: each.stat().st_mtime)
+            found += [os.path.normpath(place.path) for place in places]
+    return found
 
 
 def _rows(file: str) -> list[dict[str, Any]]:

@@ -16,17 +16,8 @@ _RED, _BOLD, _PLAIN = "\x1b[31m", "\x1b[1m", "\x1b[0m"
 _MOST_ALIKE = 3
 """Events of one name on one host in a row that are shown without ``--all``."""
 _HEAD = (
-    "host",
-    "attempt",
-    "entry point",
-    "made ready",
-    "roll call",
-    "first rank",
-    "first output",
-    "last end",
-    "code",
-    "",
-)
+    "host", "attempt", "entry point", "made ready", "roll call", "first rank", "first output", "last end", "code", "",
+)  # fmt: skip
 
 
 def to_text(history: History, everything: bool = False, colour: bool = False) -> str:

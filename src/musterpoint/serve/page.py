@@ -24,8 +24,7 @@ from musterpoint.serve.operations import Context
 from musterpoint.serve.shown_jobs import KINDS, details, newest_run, row, rows, stop, the
 from musterpoint.serve.state import INTERRUPT, OVER, TRAINING, Record, key_of
 from musterpoint.serve.training_request import is_spot
-from musterpoint.tools.viewer.curves import FILE, read_curves
-from musterpoint.tools.viewer.history import TIMELINE, read_history
+from musterpoint.tools.viewer.history import FILE, TIMELINE, read_curves, read_history
 from musterpoint.tools.viewer.page import own_file, to_html
 
 BELOW = "/_muster/page/"

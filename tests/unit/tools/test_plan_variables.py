@@ -19,9 +19,8 @@ from musterpoint.core.job.variables import of_platform
 from musterpoint.core.launch.launchers import accelerate, mpi
 from musterpoint.core.launch.plan import LaunchPlan
 from musterpoint.core.runtime import Request
-from musterpoint.tools.plans.page import page_of
+from musterpoint.tools.plans.page import page_of, words_of
 from musterpoint.tools.plans.preview import Preview, preview_request
-from musterpoint.tools.plans.words import words_of
 
 from ..core.job import test_azureml, test_kubernetes, test_other_platforms, test_slurm
 

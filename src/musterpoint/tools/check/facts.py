@@ -24,8 +24,7 @@ from musterpoint.core.fabric.network_interface import interface_toward
 from musterpoint.core.fabric.rdma import survey_rdma
 from musterpoint.core.job.model import Job, Paths
 from musterpoint.core.job_data.plan import plan_data
-from musterpoint.tools.check.gpus import Gpus, survey_gpus
-from musterpoint.tools.check.system import MachineState, System, survey_machine
+from musterpoint.tools.check.machine import Gpus, MachineState, System, survey_gpus, survey_machine
 
 VIRTUAL = ("lo", "docker", "veth", "br-", "virbr", "cni", "flannel", "cali", "tunl", "dummy", "ifb")
 """How names of interfaces begin that lead to no other host."""

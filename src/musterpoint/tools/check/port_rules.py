@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Collection, Iterable, Mapping, NamedTuple, Sequence
 
+from musterpoint.tools.check.fact_rules import names
 from musterpoint.tools.check.findings import Finding, Severity, finding
-from musterpoint.tools.check.job_rules import names
 from musterpoint.tools.check.port_calls import Call, Result
 
 _WORDS: Mapping[Result, str] = {

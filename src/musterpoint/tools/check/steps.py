@@ -21,10 +21,9 @@ from musterpoint.core.channel.peers import AllDone, PeerEvent, PeerLost, Peers, 
 from musterpoint.core.channel.topics import consultations
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.rollcall.roster import Roster
+from musterpoint.tools.check.fact_rules import Clock, clock_of, grown_findings, host_findings, job_findings
 from musterpoint.tools.check.facts import HostFacts, Links, Subject, survey_links
 from musterpoint.tools.check.findings import Finding, finding, in_order
-from musterpoint.tools.check.host_rules import host_findings
-from musterpoint.tools.check.job_rules import Clock, clock_of, grown_findings, job_findings
 from musterpoint.tools.check.port_calls import Call, Calls, Endpoint, Listeners, called_by, ephemeral_ports
 from musterpoint.tools.check.port_rules import port_findings
 

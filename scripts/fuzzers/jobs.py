@@ -26,9 +26,8 @@ from musterpoint.core.launch.host_plan import plan_host
 from musterpoint.core.launch.launcher import Wanted
 from musterpoint.core.prepare import prepare_host
 from musterpoint.tools.plans.drawing import draw
-from musterpoint.tools.plans.page import Subject, page_of
+from musterpoint.tools.plans.page import Subject, page_of, to_json
 from musterpoint.tools.plans.preview import assumed_roster
-from musterpoint.tools.plans.words import to_json
 
 SECONDS = 20.0
 """For one input; a hundred times what one takes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -116,3 +117,14 @@ def test_lines_of_hosts_while_they_run(local: Any, tmp_path: Path) -> None:
     assert not any(line.startswith("algo-") and "|" not in line for line in left), "the lines are gone"
     assert screen.screen.margins is None or screen.screen.margins.bottom == 15
     assert not list(local.output.rglob(".events"))
+
+
+def test_ctrl_c_gives_the_terminal_back(local: Any, tmp_path: Path) -> None:
+    program = local.program(WAITS)
+    screen = Screen(local, "--launcher", "ranks", "--output", str(local.output), str(program), str(tmp_path))
+    screen.until(lambda lines: "running" in shown(lines)[-1])
+    assert screen.screen.cursor.hidden
+    screen.process.send_signal(signal.SIGINT)
+    assert screen.end() == 128 + signal.SIGINT
+    assert not screen.screen.cursor.hidden
+    assert not any(line.startswith("algo-1") for line in screen.lines), "its line is gone"

@@ -16,11 +16,9 @@ from musterpoint.cli.job import read_line
 from musterpoint.cli.options import Parser, add_options, has_option, read_request, split
 from musterpoint.core.code.misplaced_options import behind_the_program
 from musterpoint.core.launch.launch_plan import LaunchPlan
-from musterpoint.tools.plans.data import with_data
 from musterpoint.tools.plans.drawing import Style, draw
-from musterpoint.tools.plans.page import page_of
-from musterpoint.tools.plans.preview import Preview, preview_request
-from musterpoint.tools.plans.words import to_json
+from musterpoint.tools.plans.page import page_of, to_json
+from musterpoint.tools.plans.preview import Preview, preview_request, with_data
 
 ABOUT = "Show what every host of the job would run, each flag and variable with its reason. Starts nothing."
 USAGE = "muster plan [--host NAME] [--all] [--json] [--hosts N] [options] [--] [PROGRAM [ARGS...]]"

@@ -10,8 +10,9 @@ import importlib.util
 import io
 import json
 import os
+import re
 import threading
-from typing import TYPE_CHECKING, Any, Iterable, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
 from musterpoint.base.console import Console
 from musterpoint.base.event_pipe import FILE
@@ -21,7 +22,6 @@ from musterpoint.local.output import LONGEST_LINE, Pump, left, recent
 
 if TYPE_CHECKING:
     from rich.console import Group
-    from rich.segment import Segment
 
 PHASES = (
     "starting",
@@ -55,6 +55,8 @@ BY_EVENT = {
     "job-ended": "leaving",
 }
 """The phase that begins with an event."""
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
+"""Sequences that an unfinished line may have: they would move the cursor, or colour what follows."""
 _TICK = 1.0
 _CHUNK = 65536
 _SHARE = 3
@@ -174,18 +176,6 @@ def can_be_shown(out: int, environ: Mapping[str, str]) -> bool:
     return is_terminal(out) and environ.get("TERM", "dumb") != "dumb" and importlib.util.find_spec("rich") is not None
 
 
-class _Raw(NamedTuple):
-    """Bytes of a job as rich gets them: they pass unchanged."""
-
-    data: bytes
-
-    def __rich_console__(self, _console: object, _options: object) -> Iterable[Segment]:
-        from rich.segment import Segment
-
-        colours_end = "\x1b[0m" if b"\x1b[" in self.data else ""  # the lines are no part of the job's
-        yield Segment(self.data.decode("utf-8", "surrogateescape") + colours_end)
-
-
 class LiveArea:
     """Rows below a terminal's log; for one thread. Its methods return bytes to write to the terminal.
 
@@ -200,14 +190,8 @@ class LiveArea:
         self._screen = Console(
             file=self._written, force_terminal=True, force_interactive=True, no_color=not colour, highlight=False
         )
-        self._live = Live(
-            console=self._screen,
-            auto_refresh=False,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-            vertical_overflow="crop",
-        )
+        self._live = Live(console=self._screen, auto_refresh=False, transient=True, vertical_overflow="crop",
+                          redirect_stdout=False, redirect_stderr=False)  # fmt: skip
         self._rows, self._rest = Group(), b""
 
     def draw(self, columns: Sequence[Columns], size: tuple[int, int]) -> bytes:
@@ -232,13 +216,16 @@ class LiveArea:
 
     def _refreshed(self, whole: bytes = b"") -> bytes:
         from rich.console import Group
+        from rich.segment import Segment, Segments
         from rich.text import Text
 
         columns = self._screen.size.width
-        tail = left(self._rest).decode("utf-8", "replace")[-_SHARE * columns :]
-        self._live.update(Group(*([Text.from_ansi(tail)] if tail else []), self._rows))
+        tail = _ESCAPE.sub("", left(self._rest).decode("utf-8", "replace"))[-_SHARE * columns :]
+        self._live.update(Group(*([Text(tail)] if tail else []), self._rows))
         if whole:
-            self._screen.print(_Raw(whole), end="", crop=False)
+            colours_end = "\x1b[0m" if b"\x1b[" in whole else ""  # the lines are no part of the job's
+            text = whole.decode("utf-8", "surrogateescape") + colours_end
+            self._screen.print(Segments([Segment(text)]), end="", crop=False)
         self._live.refresh()
         return self._taken()
 

@@ -24,8 +24,7 @@ from musterpoint.serve.moto_services import Line, Start
 from musterpoint.serve.operations import Context, Request, training_jobs
 from musterpoint.serve.state import INTERRUPT, Record
 from musterpoint.serve.training_request import hosts, is_spot
-from musterpoint.tools.viewer.curves import FILE, read_curves
-from musterpoint.tools.viewer.history import TIMELINE, read_history
+from musterpoint.tools.viewer.history import FILE, TIMELINE, read_curves, read_history
 from musterpoint.tools.viewer.page import own_file, to_html
 
 BELOW = "/_muster/page/"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from musterpoint.base.masking import MASK, Masker
 from musterpoint.base.secret_names import is_plain, is_secret
-from musterpoint.tools.plans.words import masked as masked_words
+from musterpoint.tools.plans.page import masked as masked_words
 
 KEY_ID = "AKIA" + "IOSFODNN7EXAMPLE"
 SECRET_KEY = "wJalrXUtnFEMI/K7MDENG/" + "bPxRfiCYEXAMPLEKEY"

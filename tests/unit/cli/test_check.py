@@ -12,8 +12,8 @@ import pytest
 from musterpoint.cli.main import main
 from musterpoint.tools.check import show
 from musterpoint.tools.check.findings import CODES, finding
+from musterpoint.tools.check.machine import System
 from musterpoint.tools.check.steps import Checked
-from musterpoint.tools.check.system import System
 
 SMALL = finding("shm-small", "fail", "algo-2", "/dev/shm has 32 MiB", "1 GiB or more")
 FINE = finding("looked-at", "ok", "algo-1", "all of it")

@@ -18,9 +18,8 @@ from musterpoint.core.job.variables import of_platform
 from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.launch.launchers import LAUNCHERS, accelerate, mpi
 from musterpoint.core.runtime import Request
-from musterpoint.tools.plans.page import page_of
+from musterpoint.tools.plans.page import page_of, words_of
 from musterpoint.tools.plans.preview import Preview, preview_request
-from musterpoint.tools.plans.words import words_of
 
 from ..core.job import test_azureml, test_kubernetes, test_other_platforms, test_slurm
 

@@ -16,10 +16,9 @@ from musterpoint.core.channel.topics.consultations import TOPIC, Answer, Ask
 from musterpoint.core.job.model import Job
 from musterpoint.core.rollcall.roster import Roster
 from musterpoint.core.runtime import Request, Runtime
+from musterpoint.tools.check.fact_rules import host_findings, job_findings
 from musterpoint.tools.check.facts import HostFacts, Subject, subject_of
 from musterpoint.tools.check.findings import Finding, in_order
-from musterpoint.tools.check.host_rules import host_findings
-from musterpoint.tools.check.job_rules import job_findings
 from musterpoint.tools.check.steps import from_json, to_json
 
 POINT = "check"

@@ -24,24 +24,16 @@ from musterpoint.core.fabric.network_interface import interface_toward
 from musterpoint.core.fabric.rdma import survey_rdma
 from musterpoint.core.job.model import Job, Paths
 from musterpoint.core.job_data.data_plan import plan_data
-from musterpoint.tools.check.gpus import Gpus, survey_gpus
-from musterpoint.tools.check.system import MachineState, System, survey_machine
+from musterpoint.tools.check.machine import Gpus, MachineState, System, survey_gpus, survey_machine
 
 VIRTUAL = ("lo", "docker", "veth", "br-", "virbr", "cni", "flannel", "cali", "tunl", "dummy", "ifb")
 """How names of interfaces begin that lead to no other host."""
 _RDMA_ERRORS = (
-    "symbol_error",
-    "port_rcv_errors",
-    "port_rcv_remote_physical_errors",
-    "port_xmit_discards",
-    "local_link_integrity_errors",
-    "excessive_buffer_overrun_errors",
-    "link_error_recovery",
-)
+    "symbol_error", "port_rcv_errors", "port_rcv_remote_physical_errors", "port_xmit_discards",
+    "local_link_integrity_errors", "excessive_buffer_overrun_errors", "link_error_recovery",
+)  # fmt: skip
 """Counters of an InfiniBand port that count faults of the link, in ``ports/N/counters`` (Linux:
 Documentation/ABI/stable/sysfs-class-infiniband)."""
-
-
 ERRORS_PER_PACKET = 1e-4
 """More than so many errors and drops per packet are no accident."""
 _DISTRIBUTIONS = ("torch", "tensorflow", "jax", "deepspeed", "mpi4py")

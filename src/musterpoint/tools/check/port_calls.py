@@ -85,8 +85,9 @@ class Listeners:
         self.ports: tuple[int, ...] = ()
         self.taken: tuple[int, ...] = ()
         for port in ports:
-            listener = _listen(port)
-            if listener is None:
+            try:
+                listener = listening(port)
+            except OSError:
                 self.taken += (port,)
                 continue
             self._sockets.append(listener)
@@ -135,14 +136,6 @@ class Listeners:
             self._loop.forget(listener.fileno())
             listener.close()
         self._sockets = []
-
-
-def _listen(port: int) -> socket.socket | None:
-    """A socket that listens at ``port`` (0: any); None where it is taken."""
-    try:
-        return listening(port)
-    except OSError:
-        return None
 
 
 def ephemeral_ports(root: str = "/") -> tuple[int, ...]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Collection, Iterable, Mapping, NamedTuple, Sequence
 
+from musterpoint.tools.check.fact_rules import names
 from musterpoint.tools.check.findings import Finding, Severity, finding
-from musterpoint.tools.check.job_rules import names
 from musterpoint.tools.check.port_calls import Call, Result
 
 _WORDS: Mapping[Result, str] = {
@@ -41,15 +41,9 @@ def port_findings(calls: Sequence[Call], leader: str, agreed: Mapping[int, str],
                 of_range.setdefault(f"{each.host} {each.found.partition(' (')[0].partition(':')[0]}", each)
         found += of_range.values()
     if calls and not found:
-        found.append(
-            finding(
-                "looked-at",
-                "ok",
-                "",
-                f"{len(calls)} calls between {len(hosts)} hosts, at "
-                f"{_ports(agreed)} and ports of the system's range: all came through",
-            )
-        )
+        ports = " and ".join(f"port {port} ({use})" for port, use in agreed.items()) or "no agreed port"
+        said = f"{len(calls)} calls between {len(hosts)} hosts, at {ports} and ports of the system's range"
+        found.append(finding("looked-at", "ok", "", f"{said}: all came through"))
     return found
 
 
@@ -114,14 +108,9 @@ def _explained(all_calls: Sequence[Call], port: _Port, leader: str, suspects: Co
         if call.caller in suspects and call.called not in suspects:
             where = f"it can't reach {port.words} of {call.called} ({_detail(call)})"
             yield finding(code, severity, call.caller, where, "connections both ways")
-            continue
-        yield finding(
-            code,
-            severity,
-            call.called,
-            f"{call.caller} can't reach {port.words} of {call.called}: {_detail(call)}",
-            "a connection",
-        )
+        else:
+            where = f"{call.caller} can't reach {port.words} of {call.called}: {_detail(call)}"
+            yield finding(code, severity, call.called, where, "a connection")
 
 
 def _in_doubt(bad: Sequence[Call], reached: set[str], callers: set[str]) -> list[str]:
@@ -131,7 +120,7 @@ def _in_doubt(bad: Sequence[Call], reached: set[str], callers: set[str]) -> list
     deaf = [host for host in hosts if host not in callers and any(call.caller == host for call in bad)]
     both = [host for host in silent if host in deaf]
     pairs = {(call.caller, call.called) for call in bad}
-    explained = blamed(pairs, ()).hosts
+    explained = blamed(pairs)
     ranked = [*both, *(host for host in (*silent, *deaf) if host not in both)]
     counts = {host: sum(host in pair for pair in pairs) for host in ranked}
     return sorted(dict.fromkeys(ranked), key=lambda host: (-counts[host], host not in explained))
@@ -141,13 +130,11 @@ def _direction(host: str, into: Sequence[Call], its: Sequence[Call], port: _Port
     out = [call for call in its if call.caller == host]
     parts = []
     if into:
-        parts.append(
-            f"{port.words} can't be reached from {names(sorted({call.caller for call in into}))} ({_detail(into[0])})"
-        )
+        callers = names(sorted({call.caller for call in into}))
+        parts.append(f"{port.words} can't be reached from {callers} ({_detail(into[0])})")
     if out:
-        parts.append(
-            f"it can't reach {port.words} of {names(sorted({call.called for call in out}))} ({_detail(out[0])})"
-        )
+        called = names(sorted({call.called for call in out}))
+        parts.append(f"it can't reach {port.words} of {called} ({_detail(out[0])})")
     return "; ".join(parts)
 
 
@@ -155,42 +142,21 @@ def _detail(call: Call) -> str:
     return f"{_WORDS[call.result]} at port {call.port}"
 
 
-def _ports(agreed: Mapping[int, str]) -> str:
-    return " and ".join(f"port {port} ({use})" for port, use in agreed.items()) or "no agreed port"
-
-
 Pair = tuple[str, str]
 
 
-class Blame(NamedTuple):
-    """``hosts``: those that explain bad pairs by themselves; ``pairs``: bad pairs that no such host explains."""
+def blamed(bad: Collection[Pair]) -> list[str]:
+    """The hosts that explain the ``bad`` pairs by themselves: each is in more of them than any other is.
 
-    hosts: tuple[str, ...] = ()
-    pairs: tuple[Pair, ...] = ()
-
-
-def blamed(bad: Collection[Pair], good: Collection[Pair]) -> Blame:
-    """The hosts that explain the ``bad`` pairs: none of a host's pairs is good, and it is in more bad ones than others.
-
-    A host with a good pair works, so its bad pairs are the other host's fault, or that of what is between the two.
+    Pairs of two hosts of which nothing tells which is at fault are left.
     """
-    works = {host for pair in good for host in pair}
     hosts: list[str] = []
     left = list(dict.fromkeys(bad))
     while left:
-        counts = Counter(host for pair in left for host in pair if host not in works)
-        ranked = counts.most_common()
-        if not ranked:
-            break
+        ranked = Counter(host for pair in left for host in pair).most_common()
         worst, most = ranked[0]
-        tied = [host for host, count in ranked if count == most]
-        if len(tied) > 1 and most == 1 and _either(left, tied):
+        if most == 1:
             break
         hosts.append(worst)
         left = [pair for pair in left if worst not in pair]
-    return Blame(tuple(hosts), tuple(left))
-
-
-def _either(left: Collection[Pair], tied: Collection[str]) -> bool:
-    """Whether a pair has two hosts that may both be at fault, and nothing tells which."""
-    return any(one in tied and other in tied for one, other in left)
+    return hosts

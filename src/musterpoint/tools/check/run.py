@@ -17,11 +17,11 @@ from musterpoint.core.job.read import read_job
 from musterpoint.core.rollcall.roll_call import RollCall
 from musterpoint.core.rollcall.roster import Offer, Participant, Roster
 from musterpoint.core.runtime import Request, Runtime
+from musterpoint.tools.check.fact_rules import host_findings
 from musterpoint.tools.check.facts import Subject, subject_of
 from musterpoint.tools.check.findings import Finding, finding, in_order
-from musterpoint.tools.check.host_rules import host_findings
+from musterpoint.tools.check.machine import System
 from musterpoint.tools.check.steps import Checked, JointSteps, Steps
-from musterpoint.tools.check.system import System
 
 PROGRAM = "check"
 """Stands for the job's program, which isn't started: only the hosts of the job are needed."""

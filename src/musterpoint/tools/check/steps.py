@@ -10,7 +10,7 @@ import json
 import math
 import time
 from functools import partial
-from typing import Any, Callable, Iterable, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Callable, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from musterpoint.base.errors import MusterError, StoppedEarly
 from musterpoint.base.exit_codes import HOST_LOST
@@ -21,10 +21,9 @@ from musterpoint.core.channel.peers import AllDone, PeerEvent, PeerLost, Peers, 
 from musterpoint.core.channel.topics import consultations
 from musterpoint.core.processes.received_signals import STOPPING
 from musterpoint.core.rollcall.roster import Roster
+from musterpoint.tools.check.fact_rules import Clock, clock_of, grown_findings, host_findings, job_findings
 from musterpoint.tools.check.facts import HostFacts, Links, Subject, survey_links
 from musterpoint.tools.check.findings import Finding, finding, in_order
-from musterpoint.tools.check.host_rules import host_findings
-from musterpoint.tools.check.job_rules import Clock, clock_of, grown_findings, job_findings
 from musterpoint.tools.check.port_calls import Call, Calls, Endpoint, Listeners, called_by, ephemeral_ports
 from musterpoint.tools.check.port_rules import port_findings
 
@@ -198,9 +197,8 @@ class Steps:
             try:
                 told = from_json(Told, json.loads(report.said.text))
             except ValueError as error:
-                self._found.append(
-                    finding("host-silent", "fail", host, f"its facts can't be read: {error}", "its facts")
-                )
+                why = f"its facts can't be read: {error}"
+                self._found.append(finding("host-silent", "fail", host, why, "its facts"))
                 continue
             self._told[host] = told._replace(facts=told.facts._replace(host=host))
         return json.dumps({host: told.ports for host, told in self._told.items()})
@@ -213,10 +211,9 @@ class Steps:
                 continue
             self._calls += [call._replace(caller=host) for call in heard.calls if call.called in self._hosts]
             if host in self._told:
-                told = self._told[host]
-                self._told[host] = told._replace(
-                    facts=told.facts._replace(own_addresses=heard.own, name_looked_up=self._subject.named)
-                )
+                facts = self._told[host].facts
+                facts = facts._replace(own_addresses=heard.own, name_looked_up=self._subject.named)
+                self._told[host] = self._told[host]._replace(facts=facts)
             for name in heard.names:
                 if name in self._hosts:
                     self._names.setdefault(name, []).append(host)
@@ -246,15 +243,8 @@ class Steps:
         found += job_findings(facts, (Clock(self._me, 0.0, 0.0), *clocks) if clocks else ())
         found += port_findings(self._calls, self._leader, self._agreed_ports(), self._hosts)
         for name, others in self._names.items():
-            found.append(
-                finding(
-                    "name-differs",
-                    "warn",
-                    name,
-                    f"{', '.join(others[:8])} find it at another address than the one that reached it",
-                    "one address on all hosts",
-                )
-            )
+            where = f"{', '.join(others[:8])} find it at another address than the one that reached it"
+            found.append(finding("name-differs", "warn", name, where, "one address on all hosts"))
         return json.dumps(in_order(found))
 
     def _absent(self, reports: dict[str, Report]) -> list[Finding]:
@@ -283,7 +273,13 @@ class Steps:
         found: dict[str, tuple[str, ...]] = {}
         looked_up = (*called, self._roster.seat) if self._subject.named else ()
         wanted = {seat.name: seat.address for seat in looked_up if seat.name != seat.address}
-        _look_up(self._loop, wanted, found)
+        resolver = Names(self._loop, {})
+
+        def answered(name: str, answer: Answer) -> None:
+            found[name] = answer.addresses
+
+        for name in wanted:
+            resolver.look_up_both(name, partial(answered, name))
         until = self._loop.clock() + LOOK / 3
         self._loop.call_at(until, lambda: None)
         self._joint.wait(
@@ -301,17 +297,6 @@ def _links(report: Report) -> Links:
         return from_json(Links, json.loads(report.said.text))
     except ValueError:
         return Links()
-
-
-def _look_up(loop: Loop, names: Iterable[str], found: dict[str, tuple[str, ...]]) -> None:
-    """Looks every name up, many at a time; their addresses come into ``found``."""
-    resolver = Names(loop, {})
-
-    def answered(name: str, answer: Answer) -> None:
-        found[name] = answer.addresses
-
-    for name in names:
-        resolver.look_up_both(name, partial(answered, name))
 
 
 def to_json(value: Any) -> Any:

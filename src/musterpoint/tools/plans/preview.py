@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from itertools import chain
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 from musterpoint import __version__
 from musterpoint.base import probe, settings
-from musterpoint.base.errors import MusterError, UsageError
+from musterpoint.base.errors import FetchError, MusterError, UsageError
 from musterpoint.base.masking import Masker
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel.names import read_hosts
 from musterpoint.core.code.interpreter import user_environment
 from musterpoint.core.code.unwrap import ReadLine, unwrapped
 from musterpoint.core.code.workspace import Code
+from musterpoint.core.data.mover_process import Access, limited, mib
+from musterpoint.core.data.moves import measure, newest
+from musterpoint.core.data.places import Channel
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.ignored_options import ignored_options
 from musterpoint.core.job import platforms
@@ -22,6 +26,7 @@ from musterpoint.core.job.opt_ml import base_of, paths_of
 from musterpoint.core.job.read import masker_of, platform_of, read_job
 from musterpoint.core.job.sagemaker_files import RESOURCES
 from musterpoint.core.job.variables import Watched, of_platform
+from musterpoint.core.job_data.data_plan import DataPlan, plan_data
 from musterpoint.core.launch.choose import Choice
 from musterpoint.core.launch.host_plan import plan_host
 from musterpoint.core.launch.identity import IDENTITY
@@ -36,6 +41,9 @@ from musterpoint.tools.plans.page import BY_LAUNCHER, KEPT, NOT_NEEDED, READ, RE
 
 DECIDES = ("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "HOME")
 """Variables that decide which modules a Python finds, or which mpirun there is."""
+
+ANSWER = 20.0
+"""Seconds in which a place lists its files, for a plan."""
 
 
 class HostView(NamedTuple):
@@ -337,3 +345,45 @@ def assumed_roster(
 
 def _address(job: Job, name: str, addresses: Mapping[str, str]) -> str:
     return LOOPBACK if len(job.hosts) == 1 else addresses.get(name, name)
+
+
+def with_data(preview: Preview, request: Request) -> Preview:
+    """``preview`` with what its data is, as the stores tell.
+
+    Raises:
+        UsageError: an option of the data is wrong.
+    """
+    options = settings.from_environ(request.environ, request.given)
+    if not options.has_data:
+        return preview
+    plan = plan_data(preview.job, options, os.getcwd())
+    access = Access(preview.environ, (preview.python,), preview.job.region)
+    return preview._replace(notes=(*preview.notes, *_data_notes(plan, access)))
+
+
+def _data_notes(plan: DataPlan, access: Access) -> Iterator[str]:
+    for channel, directory in plan.channels:
+        yield f"channel {channel.name}: {_fetched(channel, plan, access)}, to {directory}"
+    if plan.target is not None:
+        uri = plan.target.uri
+        try:
+            found = newest(plan.target, access, limited(ANSWER))
+        except FetchError as error:
+            yield str(error)
+        else:
+            what = "has none yet" if found is None else f"begins with {', '.join(found.names)} ({mib(found.bytes)})"
+            yield f"checkpoints: whole ones of {plan.directory} go to {uri}, which {what}"
+    if plan.upload is not None:
+        kind = "files" if plan.upload.as_files else "archives"
+        yield f"results: the model and output data go to {plan.upload.uri} as {kind}"
+
+
+def _fetched(channel: Channel, plan: DataPlan, access: Access) -> str:
+    try:
+        size = measure(channel, access, plan.share, ANSWER)
+    except FetchError as error:
+        return f"{channel.uri} can't be listed from here ({error})"
+    whose = (
+        f"for the host at place {plan.share.place + 1} of {plan.share.hosts}" if channel.sharded else "for each host"
+    )
+    return f"{size.sentence} of {channel.uri} {whose}"

@@ -1,4 +1,4 @@
-"""Directories that jobs left → one history: every host's events on one clock."""
+"""Directories that jobs left → one history: events on one clock, a lane for each host, and curves of metrics."""
 
 from __future__ import annotations
 
@@ -11,14 +11,85 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 from musterpoint.base.errors import UsageError, similar
 from musterpoint.base.timeline import CONTROL_PLANE
-from musterpoint.base.untrusted import checked, escaped, printable, read_regular
+from musterpoint.base.untrusted import checked, escaped, open_regular, printable, read_regular
 from musterpoint.core.code.project import LOCAL_JOBS
 from musterpoint.core.job.directories import in_use
 from musterpoint.core.job.host_order import natural
-from musterpoint.tools.viewer.curves import Curve, read_curves
 from musterpoint.tools.viewer.events import Event, Moment, meaning_of, placed
 from musterpoint.tools.viewer.faults import HUNG, Fault, faults_of
 from musterpoint.tools.viewer.lanes import Lane, lanes_of
+
+FILE = "metrics.jsonl"
+"""Beside the timeline, from ``muster local --metric``; a line for each value."""
+MOST_POINTS = 400
+"""Points of a line in the page: a screen shows no more."""
+MOST_CURVES = 64
+_LONGEST_LINE = 4096
+_LONGEST_METRIC = 255
+
+
+class Line(NamedTuple):
+    """What ``host`` printed: moments (seconds since the job began) and values, oldest first. ``total``: of how many."""
+
+    host: str
+    points: tuple[tuple[float, float], ...]
+    total: int
+
+
+class Curve(NamedTuple):
+    """A metric by its ``name``, with a line for each host that printed it. ``last``: its last value."""
+
+    name: str
+    lines: tuple[Line, ...]
+    last: float
+
+
+def read_curves(folder: str, began: float) -> tuple[Curve, ...]:
+    """The curves of the job in ``folder``; none where it had no metrics. What isn't a value is passed over.
+
+    A line of the file has MetricName, Host, Timestamp (seconds since the epoch) and Value.
+    """
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    lasts: dict[str, float] = {}
+    try:
+        with open(os.path.join(folder, FILE), encoding="utf-8", errors="replace", opener=open_regular) as file:
+            for line in iter(lambda: file.readline(_LONGEST_LINE), ""):
+                row = _row(line)
+                if row is None or (row[0] not in found and len(found) == MOST_CURVES):
+                    continue
+                name, host, at, lasts[name] = row
+                found.setdefault(name, {}).setdefault(host, []).append((round(at - began, 3), lasts[name]))
+    except OSError:
+        return ()
+    return tuple(
+        Curve(name, tuple(Line(host, thinned(hosts[host]), len(hosts[host])) for host in natural(hosts)), lasts[name])
+        for name, hosts in found.items()
+    )
+
+
+def _row(line: str) -> tuple[str, str, float, float] | None:
+    """Name, host, time and value of a line; None where it has none."""
+    try:
+        row: dict[str, Any] = json.loads(line)
+        name, host = row["MetricName"], row["Host"]
+        numbers = [float(row[key]) for key in ("Timestamp", "Value") if type(row[key]) in (int, float)]
+    except (ValueError, RecursionError, KeyError, TypeError, OverflowError):
+        return None
+    if not isinstance(name, str) or not isinstance(host, str) or len([*filter(math.isfinite, numbers)]) < 2:
+        return None
+    return printable(name, _LONGEST_METRIC), printable(host, _LONGEST_METRIC), numbers[0], numbers[1]
+
+
+def thinned(points: Sequence[tuple[float, float]], most: int = MOST_POINTS) -> tuple[tuple[float, float], ...]:
+    """At most ``most`` of ``points``: the first, the last, and the lowest and highest of each stretch between them."""
+    if len(points) <= most:
+        return tuple(points)
+    kept, stretches = {0, len(points) - 1}, (most - 2) // 2
+    for number in range(stretches):
+        ends = [1 + each * (len(points) - 2) // stretches for each in (number, number + 1)]
+        kept |= {choose(range(*ends), key=lambda at: points[at][1]) for choose in (min, max)}
+    return tuple(points[at] for at in sorted(kept))
+
 
 TIMELINE, OUTCOME, JOB = "timeline.json", "outcome.json", "job.json"
 _PLACES = ("", "output", "opt/ml/output")
@@ -243,27 +314,25 @@ def _nearly(path: str) -> str:
     so, else the one with the most similar name; empty: there is none.
     """
     folder, name = os.path.split(os.path.normpath(path))
-    found: dict[str, str] = {}
-    for parent in (folder, os.path.join(folder, LOCAL_JOBS)):
-        with contextlib.suppress(OSError):
-            places = sorted(
-                filter(os.DirEntry.is_dir, os.scandir(parent or ".")), key=lambda each: each.stat().st_mtime
-            )
-            found.update((place.name, os.path.join(parent, place.name)) for place in places)
+    found = {os.path.basename(place): place for place in _folders_of(folder)}
     begun = [place for own, place in found.items() if own.startswith(name)]
     return found.get(name) or (begun[-1] if begun else found.get(similar(name, found), ""))
 
 
 def newest_job(folder: str) -> str:
     """The directory of the newest job that `muster local` left in ``folder``, or in its muster-jobs; else empty."""
-    found = []
-    for parent in (folder, os.path.join(folder, LOCAL_JOBS)):
-        try:
-            paths = [os.path.normpath(os.path.join(parent, name)) for name in os.listdir(parent)]
-        except OSError:
-            continue
-        found += [path for path in paths if os.path.isfile(os.path.join(path, TIMELINE))]
+    found = [path for path in _folders_of(folder) if os.path.isfile(os.path.join(path, TIMELINE))]
     return max(found, key=lambda path: os.path.getmtime(os.path.join(path, TIMELINE)), default="")
+
+
+def _folders_of(folder: str) -> list[str]:
+    """The folders in ``folder``, then those in its muster-jobs; of each the oldest first."""
+    found: list[str] = []
+    for parent in (folder or ".", os.path.join(folder, LOCAL_JOBS)):
+        with contextlib.suppress(OSError):
+            places = sorted(filter(os.DirEntry.is_dir, os.scandir(parent)), key=lambda each: each.stat().st_mtime)
+            found += [os.path.normpath(place.path) for place in places]
+    return found
 
 
 def _rows(file: str) -> list[dict[str, Any]]:

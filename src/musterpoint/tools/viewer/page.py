@@ -7,9 +7,9 @@ import json
 from importlib.resources import files
 from typing import Any
 
-from musterpoint.tools.viewer.answers import answers
 from musterpoint.tools.viewer.events import meaning_of, numbered
 from musterpoint.tools.viewer.history import History
+from musterpoint.tools.viewer.text import answers
 
 MOST_EVENTS = 20_000
 """Events in the page; a browser is slow with more."""

@@ -21,8 +21,8 @@ from musterpoint.core.rollcall.roster import Roster, Seat
 from musterpoint.tools.check.before_launch import Waiting, _decide, _read, check_before_launch
 from musterpoint.tools.check.facts import HostFacts, Subject
 from musterpoint.tools.check.findings import Finding
+from musterpoint.tools.check.machine import MachineState, Space
 from musterpoint.tools.check.steps import to_json
-from musterpoint.tools.check.system import MachineState, Space
 
 from .test_machine import Recorded
 

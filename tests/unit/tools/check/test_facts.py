@@ -19,6 +19,7 @@ from musterpoint import __version__
 from musterpoint.base import probe
 from musterpoint.core.fabric.devices import survey
 from musterpoint.core.job.model import Paths
+from musterpoint.tools.check.fact_rules import host_findings
 from musterpoint.tools.check.facts import (
     Asked,
     HostFacts,
@@ -31,10 +32,8 @@ from musterpoint.tools.check.facts import (
     survey_versions,
 )
 from musterpoint.tools.check.findings import CODES, Finding, finding, in_order, worst
-from musterpoint.tools.check.gpus import Gpu, Gpus, Xid
-from musterpoint.tools.check.host_rules import host_findings
+from musterpoint.tools.check.machine import Disk, Gpu, Gpus, MachineState, Space, System, Xid
 from musterpoint.tools.check.steps import Told, from_json, to_json
-from musterpoint.tools.check.system import Disk, MachineState, Space, System
 
 from ...core.fabric.trees import NAMES, unpack
 from .test_machine import Recorded, tree

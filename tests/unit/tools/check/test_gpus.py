@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from musterpoint.tools.check.gpus import RECOVERY, THROTTLES, Gpu, Gpus, Xid, kernel_xids, survey_gpus
-from musterpoint.tools.check.system import System
+from musterpoint.tools.check.machine import RECOVERY, THROTTLES, Gpu, Gpus, System, Xid, kernel_xids, survey_gpus
 
 from ...running import result_of
 from .test_machine import tree
@@ -50,8 +49,8 @@ ASK = """
 import ctypes, json, sys
 real = ctypes.CDLL
 ctypes.CDLL = lambda name, *more, **by: real(sys.argv[1] if "nvidia-ml" in str(name) else name, *more, **by)
-from musterpoint.tools.check.gpus import survey_gpus
-from musterpoint.tools.check.system import System
+from musterpoint.tools.check.machine import survey_gpus
+from musterpoint.tools.check.machine import System
 print(json.dumps(survey_gpus(3, System(sys.argv[2]))))
 """
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from musterpoint.tools.check.system import UNLIMITED, Space, System, survey_machine
+from musterpoint.tools.check.machine import UNLIMITED, Space, System, survey_machine
 
 GIB = 1 << 30
 MEMINFO = "MemTotal:       16777216 kB\nMemFree:  1 kB\nMemAvailable:    8388608 kB\n"

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from musterpoint.tools.check.fact_rules import Clock, clock_of, grown_findings, host_findings, job_findings, size
 from musterpoint.tools.check.facts import HostFacts, Interface, Links, RdmaPort, Version
 from musterpoint.tools.check.findings import CODES, Finding
-from musterpoint.tools.check.gpus import Gpu, Gpus, Xid
-from musterpoint.tools.check.host_rules import host_findings, size
-from musterpoint.tools.check.job_rules import Clock, clock_of, grown_findings, job_findings
-from musterpoint.tools.check.system import Disk, MachineState
+from musterpoint.tools.check.machine import Disk, Gpu, Gpus, MachineState, Xid
 
 MIB, GIB = 1 << 20, 1 << 30
 MACHINE = MachineState(

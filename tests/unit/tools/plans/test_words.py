@@ -6,7 +6,7 @@ import json
 
 from musterpoint.base.masking import Masker
 from musterpoint.core.fabric.setting import CpuSet
-from musterpoint.tools.plans.words import to_json
+from musterpoint.tools.plans.page import to_json
 
 from ...core.launch.conftest import Planner
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from musterpoint.tools.viewer.answers import answers
 from musterpoint.tools.viewer.history import History
 from musterpoint.tools.viewer.lanes import Lane
 from musterpoint.tools.viewer.page import MOST_UNFOLDED, to_html
 from musterpoint.tools.viewer.perfetto import to_perfetto
-from musterpoint.tools.viewer.text import to_text
+from musterpoint.tools.viewer.text import answers, to_text
 
 from .test_viewer import read_left, row
 

@@ -17,13 +17,11 @@ from musterpoint.base.errors import UsageError
 from musterpoint.cli.main import main
 from musterpoint.core.job import directories
 from musterpoint.tools.viewer import page
-from musterpoint.tools.viewer.answers import answers, took
-from musterpoint.tools.viewer.curves import FILE, MOST_CURVES, read_curves, thinned
 from musterpoint.tools.viewer.events import EVENTS, sentence
-from musterpoint.tools.viewer.history import History, read_history
+from musterpoint.tools.viewer.history import FILE, MOST_CURVES, History, read_curves, read_history, thinned
 from musterpoint.tools.viewer.page import to_html
 from musterpoint.tools.viewer.perfetto import to_perfetto
-from musterpoint.tools.viewer.text import to_text
+from musterpoint.tools.viewer.text import answers, to_text, took
 
 
 def read_left(folder: Path, rows: list[Any], outcome: dict[str, Any] | None = None) -> History:

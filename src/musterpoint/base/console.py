@@ -24,9 +24,8 @@ def _write_all(data: bytes) -> None:
 
 
 class Console:
-    """``mask`` hides secrets in every line; ``sink`` gets the bytes to write. ``shown``: ``PATH=OTHER``, a directory
-    here and where people find it who read what is said: theirs is named.
-    """
+    """Our own lines. ``mask`` hides secrets in them, ``sink`` gets their bytes. ``shown``: ``PATH=OTHER``, a directory
+    here, and the name by which people find it."""
 
     def __init__(
         self, mask: Callable[[str], str] = str, sink: Callable[[bytes], None] = _write_all, shown: str = ""

@@ -62,25 +62,34 @@ def test_times() -> None:
     assert [ago(seconds) for seconds in (0.5, 59.9, 61)] == ["now", "59 s ago", "1:01 ago"]
 
 
-def shown(columns: list[Columns], size: tuple[int, int], colour: bool = False) -> tuple[pyte.Screen, list[str]]:
-    """A terminal with the lines of hosts on it, and its text."""
-    screen = pyte.Screen(*size)
-    stream = pyte.ByteStream(screen)
-    stream.feed(LiveArea(colour).draw(columns, size).replace(b"\n", b"\r\n"))
-    return screen, [row.rstrip() for row in screen.display if row.strip()]
+COLUMNS, ROWS, KEPT = 60, 24, 3
+
+
+class Terminal:
+    """A terminal of ``size``, columns and rows."""
+
+    def __init__(self, size: tuple[int, int] = (COLUMNS, ROWS)) -> None:
+        self.screen = pyte.Screen(*size)
+        self._stream = pyte.ByteStream(self.screen)
+
+    def feed(self, data: bytes) -> list[str]:
+        """Writes ``data``; its lines then, but for empty ones."""
+        self._stream.feed(data.replace(b"\n", b"\r\n"))
+        return [row.rstrip() for row in self.screen.display if row.strip()]
 
 
 def test_more_hosts_than_lines() -> None:
     hosts = [HostLine(f"algo-{number}", 0.0) for number in range(1, 31)]
     for host in hosts[5:9]:
         host.end(0, 1.0)
-    _, texts = shown([host.columns(2.0, None) for host in hosts], (60, 12))
+    texts = Terminal((60, 12)).feed(LiveArea(False).draw([host.columns(2.0, None) for host in hosts], (60, 12)))
     assert len(texts) == 4
     assert texts[-1] == "and 27 more hosts, 4 of them ended"
     hosts[0].hear("rank-started", {"rank": 0}, 1.0)
-    screen, texts = shown([host.columns(2.0, 1.5) for host in hosts[:3]], (30, 99), colour=True)
+    terminal = Terminal((30, 99))
+    texts = terminal.feed(LiveArea(True).draw([host.columns(2.0, 1.5) for host in hosts[:3]], (30, 99)))
     assert texts[0] == "algo-1  running  0:02"
-    assert screen.buffer[0][len("algo-1  ")].fg == "green"
+    assert terminal.screen.buffer[0][len("algo-1  ")].fg == "green"
 
 
 AT_REST = [b"", b"a", b"\n", b"\x1b[0m", "é".encode(), "😀".encode(), b"\x1b7", b"\x1b]0;title\x07", b"\xff", b"\x1b[K"]
@@ -94,7 +103,6 @@ def test_where_other_bytes_may_follow(data: bytes, rests: bool) -> None:
     assert at_rest(data) is rests
 
 
-COLUMNS, ROWS, KEPT = 60, 24, 3
 PIECES = st.sampled_from([
     b"a line\n", b"\n", b"no end", b"\rprogress 3/9", b"\x1b[31mred\x1b[0m", b"\x1b[A\r\x1b[K", b"\t",
     b"a line that is longer than the terminal is wide: " * 3 + b"\n", "grün\n".encode(), b"\x1b[1mbold\x1b[0m\n" * 4,
@@ -103,10 +111,8 @@ PIECES = st.sampled_from([
 
 def rows_of(screen: pyte.Screen) -> list[list[tuple[str, str, bool]]]:
     """The cells of a screen, without what is empty at its end."""
-    found = [
-        [(cell.data, cell.fg, cell.bold) for cell in (screen.buffer[row][column] for column in range(COLUMNS))]
-        for row in range(ROWS)
-    ]
+    rows = [[screen.buffer[row][column] for column in range(COLUMNS)] for row in range(ROWS)]
+    found = [[(cell.data, cell.fg, cell.bold) for cell in row] for row in rows]
     while found and all(cell[0] == " " for cell in found[-1]):
         del found[-1]
     return found
@@ -121,55 +127,36 @@ def hosts_at(second: int) -> list[Columns]:
 @example([b"\rprogress 3/9", b"no end", b"no end", b"a line\n"], 0)
 def test_what_is_written_above_is_as_without_the_lines(pieces: list[bytes], before: int) -> None:
     """Between any two pieces the lines are drawn anew, below all that is written; at last none is left."""
-    usual, drawn_on = pyte.Screen(COLUMNS, ROWS), pyte.Screen(COLUMNS, ROWS)
-    plain, drawn = pyte.ByteStream(usual), pyte.ByteStream(drawn_on)
-    area = LiveArea(True)
-
-    def feed(stream: pyte.ByteStream, data: bytes) -> None:
-        stream.feed(data.replace(b"\n", b"\r\n"))
-
-    for stream in (plain, drawn):
-        feed(stream, b"before\n" * before)
+    usual, drawn, area = Terminal(), Terminal(), LiveArea(True)
+    for terminal in (usual, drawn):
+        terminal.feed(b"before\n" * before)
     for number, piece in enumerate([b"", *pieces]):
-        feed(plain, piece)
-        feed(drawn, area.write(piece))
-        feed(drawn, area.draw(hosts_at(number), (COLUMNS, ROWS)))
-        texts = [row.rstrip() for row in drawn_on.display if row.strip()]
+        usual.feed(piece)
+        drawn.feed(area.write(piece))
+        texts = drawn.feed(area.draw(hosts_at(number), (COLUMNS, ROWS)))
         assert texts[-KEPT:] == [f"algo-{at}  running  {clock(number)}" for at in range(1, KEPT + 1)]
-    feed(drawn, area.close())
-    assert not drawn_on.cursor.hidden
-    text = rows_of(drawn_on)
-    assert text == rows_of(usual)[-len(text) :] if text else not rows_of(usual)
+    drawn.feed(area.close())
+    assert not drawn.screen.cursor.hidden
+    cells = rows_of(drawn.screen)
+    assert cells == rows_of(usual.screen)[-len(cells) :] if cells else not rows_of(usual.screen)
 
 
 def test_an_unfinished_line_stands_above_the_lines() -> None:
-    area, screen = LiveArea(False), pyte.Screen(COLUMNS, ROWS)
-    stream = pyte.ByteStream(screen)
-    stream.feed(area.draw(hosts_at(1), (COLUMNS, ROWS)).replace(b"\n", b"\r\n"))
-    for done in (3, 5):
-        stream.feed(area.write(f"\r{done * 10} % of all".encode()).replace(b"\n", b"\r\n"))
-        texts = [row.rstrip() for row in screen.display if row.strip()]
-        assert texts[0] == f"{done * 10} % of all"
-        assert len(texts) == 1 + KEPT
-    stream.feed(area.write(b"\nand on\n").replace(b"\n", b"\r\n"))
-    texts = [row.rstrip() for row in screen.display if row.strip()]
-    assert texts[:2] == ["50 % of all", "and on"]
-    assert len(texts) == 2 + KEPT
+    area, terminal = LiveArea(False), Terminal()
+    terminal.feed(area.draw(hosts_at(1), (COLUMNS, ROWS)))
+    for done in (b"30", b"50"):
+        texts = terminal.feed(area.write(b"\r" + done + b" % of all"))
+        assert (texts[0], len(texts)) == (f"{done.decode()} % of all", 1 + KEPT)
+    texts = terminal.feed(area.write(b"\nand on\n"))
+    assert (texts[:2], len(texts)) == (["50 % of all", "and on"], 2 + KEPT)
 
 
 @pytest.mark.parametrize("size", [(60, 30), (60, 16), (80, 24), (60, LEAST_ROWS)])
 def test_another_size(size: tuple[int, int]) -> None:
     """A larger terminal, or a smaller one: the lines stay below the log; on a very small one there are none."""
-    screen = pyte.Screen(COLUMNS, ROWS)
-    stream, area = pyte.ByteStream(screen), LiveArea(False)
-
-    def feed(data: bytes) -> None:
-        stream.feed(data.replace(b"\n", b"\r\n"))
-
-    feed(b"one\ntwo\n" + area.draw(hosts_at(1), (COLUMNS, ROWS)))
-    screen.resize(size[1], size[0])
-    feed(area.draw(hosts_at(2), size))
-    feed(area.write(b"three\n"))
-    texts = [row.rstrip() for row in screen.display if row.strip()]
+    terminal, area = Terminal(), LiveArea(False)
+    terminal.feed(b"one\ntwo\n" + area.draw(hosts_at(1), (COLUMNS, ROWS)))
+    terminal.screen.columns, terminal.screen.lines = size  # its empty rows go first, which pyte's own resize doesn't do
+    texts = terminal.feed(area.draw(hosts_at(2), size) + area.write(b"three\n"))
     lines = [f"algo-{at}  running  0:02" for at in range(1, KEPT + 1)] if size[1] > LEAST_ROWS else []
-    assert texts[-len(lines) - 3 :] == ["one", "two", "three", *lines]
+    assert texts == ["one", "two", "three", *lines]

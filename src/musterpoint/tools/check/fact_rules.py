@@ -9,7 +9,7 @@ from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 from musterpoint.base.stop_budget import UPLOAD_RESERVE
 from musterpoint.tools.check.facts import ERRORS_PER_PACKET, HostFacts, Links
 from musterpoint.tools.check.findings import Finding, Severity, finding
-from musterpoint.tools.check.machine import UNLIMITED, XIDS, is_busy
+from musterpoint.tools.check.machine import LARGE, UNLIMITED, XIDS
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -33,20 +33,14 @@ Told = tuple[str, Severity, str, str]
 def host_findings(facts: HostFacts) -> list[Finding]:
     """All findings about a host by its own facts, one of severity ok for each group without another."""
     groups = (
-        ("/dev/shm", _shm(facts)),
-        ("disks", _disks(facts)),
-        ("limits", _limits(facts)),
-        ("memory", _memory(facts)),
-        ("GPUs", _gpus(facts)),
-        ("network ports", _links(facts)),
-        ("name", _own_name(facts)),
-        ("data", _places(facts)),
-    )
+        ("/dev/shm", _shm), ("disks", _disks), ("limits", _limits), ("memory", _memory), ("GPUs", _gpus),
+        ("network ports", _links), ("name", _own_name), ("data", _places),
+    )  # fmt: skip
     found: list[Finding] = []
     fine = []
     there = {"data": bool(facts.places), "GPUs": facts.gpus > 0, "name": bool(facts.own_addresses)}
-    for name, each in groups:
-        group = [finding(code, severity, facts.host, said, expected) for code, severity, said, expected in each]
+    for name, told in groups:
+        group = [finding(code, severity, facts.host, said, expected) for code, severity, said, expected in told(facts)]
         found += group
         if not group and there.get(name, True):
             fine.append(name)
@@ -156,7 +150,7 @@ def _gpus(facts: HostFacts) -> Iterator[Told]:
             yield ("gpu-throttled", "warn", f"{which} is slowed: {', '.join(gpu.throttled)}", "full clocks")
         if 0 < gpu.lanes < gpu.most_lanes:
             yield ("gpu-link-narrow", "warn", f"{which} uses {gpu.lanes} lanes", f"{gpu.most_lanes} lanes")
-        if is_busy(gpu):
+        if gpu.used > LARGE:
             yield ("gpu-busy", "warn", f"{size(gpu.used)} of the memory of {which} are used", "free memory")
     for xid in health.xids:
         if xid.number in XIDS:

@@ -100,7 +100,7 @@ class MachineState(NamedTuple):
 def survey_machine(places: Iterable[tuple[str, str]], system: System) -> MachineState:
     """This host's state. ``places``: what a directory is used for, and its path; empty paths are left out."""
     shm = system.space("/dev/shm")
-    total, free = _memory(system.root)
+    total, free = machine_memory(system.root, "MemTotal"), machine_memory(system.root, "MemAvailable", UNLIMITED)
     limit, left_in_limit = _memory_of_groups(system.root)
     known = [each for each in (free, left_in_limit) if each != UNLIMITED]
     return MachineState(
@@ -124,10 +124,6 @@ def _disks(places: Iterable[tuple[str, str]], system: System) -> Iterable[Disk]:
             seen.add(path)
             writable = not space.read_only and system.can_write(path)
             yield Disk(used_for, path, space.total, space.free, space.inodes, writable)
-
-
-def _memory(root: str) -> tuple[int, int]:
-    return machine_memory(root, "MemTotal"), machine_memory(root, "MemAvailable", UNLIMITED)
 
 
 def _memory_of_groups(root: str) -> tuple[int, int]:
@@ -192,7 +188,8 @@ XIDS: Mapping[int, str] = {
 the buckets of driver r590 as AWS's gpu-cluster-healthcheck has them)."""
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)[^)]*\): (\d+)")
 _LOGGED = 1 << 20
-_LARGE = 512 << 20
+LARGE = 512 << 20
+"""Bytes of a GPU's memory: more than the driver itself takes."""
 
 
 class Gpu(NamedTuple):
@@ -236,7 +233,7 @@ class Gpus(NamedTuple):
 
 def survey_gpus(expected: int, system: System) -> Gpus:
     """The GPUs of this host. Where none is ``expected`` NVML isn't asked."""
-    driver = _kernel_driver(system.root)
+    driver = read_text(os.path.join(system.root, "sys/module/nvidia/version")).strip()
     if not expected:
         return Gpus(driver=driver)
     xids = kernel_xids(system.root)
@@ -316,10 +313,6 @@ def _text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
 
 
-def _kernel_driver(root: str) -> str:
-    return read_text(os.path.join(root, "sys/module/nvidia/version")).strip()
-
-
 def kernel_xids(root: str = "/") -> tuple[Xid, ...]:
     """The Xids in the kernel's log; none where this process may not read it, as in most containers."""
     try:
@@ -337,8 +330,3 @@ def kernel_xids(root: str = "/") -> tuple[Xid, ...]:
         os.close(fd)
     found = [Xid(bus, int(number)) for bus, number in _XID.findall("".join(text))]
     return tuple(dict.fromkeys(found))
-
-
-def is_busy(gpu: Gpu) -> bool:
-    """Whether more of its memory is used than the driver itself takes."""
-    return gpu.used > _LARGE

@@ -111,8 +111,7 @@ def command(
 ) -> tuple[str, ...]:
     request = {
         "seconds": seconds, "idle": idle, "ranks": dict(enumerate(pids)), "py_spy": reader,
-        "own": own,
-        "gpus": gpu_activity.__file__, "result": str(result), "silent": {},
+        "own": own, "gpus": gpu_activity.__file__, "result": str(result), "silent": {},
     }  # fmt: skip
     return texts.own_command(SAMPLER, request)
 

@@ -32,7 +32,7 @@ examples:
   muster local --hosts 2 train.py --epochs 3
   muster local --hosts 2 --slots 4 --launcher ranks --channel train=data/ train.py
   muster local --hosts 2 --image my-image train.py
-  muster local -f job_request.toml
+  muster local -f job.toml
   muster local --hosts 2 --hyperparameters '{"train-script": "train_ddp.py"}' --cpu-fallback launcher.py
 """
 

@@ -98,7 +98,7 @@ def test_a_shell_that_forks_at_that_moment_drops_it_all_the_same(proc: Proc, mon
     deaf = {"Name": "bash", "SigCgt": NOTHING}
     looks = [("R", TERM), ("D", TERM), ("S", NOTHING), ("S", NOTHING)]
     seen = iter([{**deaf, "State": state, "SigBlk": blocked} for state, blocked in looks])
-    monkeypatch.setattr(pid1.tree, "read_status", lambda pid, folder: next(seen))
+    monkeypatch.setattr(pid1.process_tree, "read_status", lambda pid, folder: next(seen))
     assert proc.deaf() == "bash"
     seen = iter([{**deaf, "State": state, "SigBlk": TERM} for state in "RSRSS"])
     assert proc.deaf() == ""

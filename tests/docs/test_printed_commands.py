@@ -32,9 +32,8 @@ def with_examples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     info = tmp_path / "installed" / "musterpoint_gang-1.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: musterpoint-gang\nVersion: 1\n")
-    points = re.findall(
-        r'^entry-points\."(.*)"\.gang = "(.*)"$', (platform / "pyproject.toml").read_text(), re.MULTILINE
-    )
+    text = (platform / "pyproject.toml").read_text()
+    points = re.findall(r'^entry-points\."(.*)"\.gang = "(.*)"$', text, re.MULTILINE)
     (info / "entry_points.txt").write_text("".join(f"[{group}]\ngang = {value}\n" for group, value in points))
     monkeypatch.syspath_prepend(info.parent)
     monkeypatch.syspath_prepend(platform)

@@ -74,8 +74,8 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE, e
         "--demo", action="store_true", help="no PROGRAM: four ranks on two hosts, one of which fails, and what one sees"
     )
     add("--json", action="store_true", help="the job description on stdout, logs on stderr")
-    about = "with --image, every host is one, in a network of their own"
-    containers = parser.add_argument_group("containers", about)
+    each_is_one = "with --image, every host is one, in a network of their own"
+    containers = parser.add_argument_group("containers", each_is_one)
     for option in LOCAL:
         _add(containers if option.in_containers else parser, option)
     add_options(parser, leave_out=("rollcall_leader", "nnodes", "node_rank", *(option.name for option in LOCAL)))
@@ -83,7 +83,7 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE, e
 
 
 def _add(group: Any, option: LocalOption) -> None:
-    """Adds the flag of an option to a parser, or to a group of its help."""
+    """Adds an option to a parser, or to a group of its help."""
     kept = {"dest": option.dest or option.name, "help": option.help, "default": option.default}
     if option.is_switch:
         group.add_argument(option.flag, action="store_true", dest=kept["dest"], help=option.help)

@@ -32,7 +32,7 @@ OF_FILES = ("--program", "--arguments", "--module")
 """What a job's file has beside options."""
 _PATHS = {
     **{option.flag: option.path for option in OPTIONS if option.path},
-    **{flag: "file" for flag, option in BY_FLAG.items() if option.holds == "file"},
+    **{flag: option.holds for flag, option in BY_FLAG.items() if option.holds in ("file", "object")},
 }
 """Options whose values are paths, and of what kind."""
 _OWN = ("program", "arguments", "module")
@@ -81,7 +81,7 @@ def _words(flag: str, value: Any, takes_value: bool, where: str, base: str) -> l
 def _is_path(flag: str, text: str) -> bool:
     """Tells whether a value is a path: no JSON, no command of PATH, no URI, and no place in words of its own."""
     kind = _PATHS.get(flag)
-    if flag in BY_FLAG and BY_FLAG[flag].holds == "object":
+    if kind == "object":
         return not text.lstrip().startswith(("{", "[", '"'))
     if kind == "command":
         return "/" in text

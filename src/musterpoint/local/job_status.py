@@ -53,7 +53,7 @@ def is_over(status: str) -> bool:
 
 
 def transitions(passed: Iterable[Mapping[str, Any]], status: str, at: Any, message: str = "") -> list[dict[str, Any]]:
-    """The SecondaryStatusTransitions of a job that enters a status at the time ``at``, after those it has ``passed``.
+    """SecondaryStatusTransitions, once a job enters a status at the time ``at`` after those ``passed``.
 
     ``message``: SageMaker's own if it is empty.
     """

@@ -191,11 +191,11 @@ class Jobs:
         pair = self._credentials.of_job()
         running = Running(record.name, process, link, pair)
         settings = self._settings._replace(access_key=pair.access_key, secret_key=pair.secret_key)
+        uploads = {uri: self._presigned(uri, pair) for uri in archives(record.request)}
         with self._changed:  # a stop is in the record by now, or finds the job running
             self._running[record.name] = running
             now = self._state.find(record.name) or record
             job = {name: getattr(now, name) for name in ("name", "arn", "created", "request", "status")}
-            uploads = {uri: self._presigned(uri, pair) for uri in archives(record.request)}
             if not _tell(running, {"settings": settings._asdict(), "job": {**job, "uploads": uploads}}):
                 process.kill()
         threading.Thread(target=self._hear, args=(running, record), name=f"job {record.name}", daemon=True).start()

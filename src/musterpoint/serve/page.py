@@ -19,7 +19,7 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
 from musterpoint.local.job_status import OVER
-from musterpoint.serve.errors import ApiError, absent
+from musterpoint.serve.errors import ApiError
 from musterpoint.serve.moto_services import Line, Start
 from musterpoint.serve.operations import Context, Request, training_jobs
 from musterpoint.serve.state import INTERRUPT, Record
@@ -106,7 +106,9 @@ class Page:
             start("200 OK", head)
             return News(self._context, asked.get("job", ""))
         if what == "report":
-            history = read_history([_newest_run(self._context, _the(self._context, asked.get("job", "")))])
+            history = read_history(
+                [_newest_run(self._context, training_jobs.job_called(self._context, asked.get("job", "")))]
+            )
             return _send(start, 200, to_html(history, within=True).encode(), _HTML)
         raise Refusal(404, f"{path}: there is nothing")
 
@@ -201,14 +203,6 @@ class News:
             return
         report = {"report": os.path.exists(os.path.join(run, TIMELINE))}
         yield _event("job", {**_row(record), **_details(record), **report})
-
-
-def _the(context: Context, name: str) -> Record:
-    """The job of this name; an ApiError where there is none."""
-    found = context.state.find(name)
-    if found is None:
-        raise absent()
-    return found
 
 
 def _row(record: Record) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class DocsRow(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The names and variables that the platform gives the hosts of a job, by which ``muster local`` plays it.
+    """The names and variables that a platform gives hosts, for ``muster local``.
 
     All are templates of ``str.format`` over ``rank``, ``number`` (the rank counted from 1), ``hosts`` (how many there
     are), ``job``, ``host`` (the own name), ``pod`` (that before its first dot), ``leader`` (the first host's name),

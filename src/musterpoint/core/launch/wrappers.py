@@ -1,4 +1,4 @@
-"""Finds the command behind ``env``, ``nice``, a shell's ``-c`` and the like, by which launchers are known."""
+"""Finds the command behind ``env``, ``nice``, a shell's ``-c`` and the like."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _VALUED_BY_PYTHON = ("-W", "-X", "--check-hash-based-pycs")
 
 
 def run_by(words: Sequence[str]) -> Sequence[str]:
-    """The command, or Python's module, that ``words`` run in the end, with the words behind it; none: it is unknown."""
+    """The command, or Python's module, that ``words`` run in the end; the words behind it follow. None: unknown."""
     for _ in words:  # each turn takes words away
         name = os.path.basename(words[0]) if words else ""
         if name in SHELLS:
@@ -54,7 +54,7 @@ def run_by(words: Sequence[str]) -> Sequence[str]:
 
 
 def _of_python(words: Sequence[str]) -> Sequence[str]:
-    """The module, or the script's name, that a Python with these ``words`` runs, with the words behind it."""
+    """The module, or script's name, of a Python with these ``words``; the words behind it follow."""
     while words and words[0].startswith("-"):
         module = _MODULE.fullmatch(words[0])
         if module is not None:

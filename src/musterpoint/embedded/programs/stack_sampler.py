@@ -384,15 +384,8 @@ class _Calls:
         self._ticks = {pid: self._others(pid) for pid in self._returns}
         self._seconds = seconds
         words = [py_spy, "record", "--native", "--threads", "--full-filenames", "--format", "raw"]
-        words += [
-            "--output",
-            "/dev/stdout",
-            "--rate",
-            str(_CALLS_A_SECOND),
-            "--duration",
-            str(max(1, round(seconds))),
-            "--pid",
-        ]
+        words += ["--output", "/dev/stdout", "--rate", str(_CALLS_A_SECOND)]
+        words += ["--duration", str(max(1, round(seconds))), "--pid"]
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         for pid in self._returns:
             try:

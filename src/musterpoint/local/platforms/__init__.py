@@ -85,7 +85,7 @@ def read_platform(text: str) -> str:
 
 
 def played(name: str) -> LocalPlatform:
-    """How the platform ``name`` is played.
+    """The play of the platform ``name``.
 
     Raises:
         UsageError: it can't be.

@@ -103,7 +103,7 @@ def _kubeflow_environment(host: PlayedHost) -> dict[str, str]:
     return {**pod, **own[runtime]}
 
 
-KUBEFLOW = commands.launching(commands.called("train-node-0-{}.train"), _kubeflow_environment)._replace(
+KUBEFLOW = commands.launching(commands.called("train-node-0-{rank}.train"), _kubeflow_environment)._replace(
     read_distribution=_read_runtime
 )
 
@@ -115,7 +115,7 @@ def _tfconfig_environment(host: PlayedHost) -> dict[str, str]:
     return {"TF_CONFIG": json.dumps(config)} if len(workers) > 1 else {}
 
 
-TFCONFIG = commands.launching(commands.called("train-worker-{}"), _tfconfig_environment)
+TFCONFIG = commands.launching(commands.called("train-worker-{rank}"), _tfconfig_environment)
 
 
 _FILE = "nodefile"

@@ -79,11 +79,7 @@ def launching(
 
 
 def sampled(sample: Sample) -> LocalPlatform:
-    """How a platform is played that gives its hosts what a sample has."""
-
-    def host_names(number: int, _naming: HostNaming) -> tuple[str, ...]:
-        first = sample.leader_name or sample.names
-        return tuple((sample.names if rank else first).format(rank=rank, number=rank + 1) for rank in range(number))
+    """The play of a platform that gives its hosts what a sample has."""
 
     def environment(host: PlayedHost) -> dict[str, str]:
         names = host.job.hosts
@@ -101,7 +97,7 @@ def sampled(sample: Sample) -> LocalPlatform:
         templates = {**sample.variables, **(sample.of_workers if host.rank else sample.of_leader)}
         return {name: template.format(**fields) for name, template in templates.items()}
 
-    return launching(host_names, environment)
+    return launching(called(sample.names, sample.leader_name), environment)
 
 
 class _Joined(tuple[str, ...]):
@@ -111,12 +107,14 @@ class _Joined(tuple[str, ...]):
         return between.join(self)
 
 
-def called(form: str, first: int = 0) -> Callable[[int, HostNaming], tuple[str, ...]]:
-    """Names for hosts: ``form`` with a number in it, counted from ``first``."""
-    return lambda number, _naming: tuple(form.format(place) for place in range(first, first + number))
+def called(form: str, leader: str = "") -> Callable[[int, HostNaming], tuple[str, ...]]:
+    """Names for hosts: ``form`` with ``{rank}``, or ``{number}`` from 1 on, in it; ``leader``: the first host's own."""
+    return lambda number, _naming: tuple(
+        (form if rank else leader or form).format(rank=rank, number=rank + 1) for rank in range(number)
+    )
 
 
-nodes = called("node{}", 1)
+nodes = called("node{number}")
 """``node1``, ``node2``, …"""
 
 

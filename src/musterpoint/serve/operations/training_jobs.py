@@ -51,7 +51,12 @@ def create(request: Request) -> Mapping[str, Any]:
 
 def job_of(request: Request) -> Record:
     """The job that the request names."""
-    found = request.context.state.find(request.parameters["TrainingJobName"])
+    return job_called(request.context, request.parameters["TrainingJobName"])
+
+
+def job_called(context: Context, name: str) -> Record:
+    """The job of this name; an ApiError where there is none."""
+    found = context.state.find(name)
     if found is None:
         raise absent()
     return found

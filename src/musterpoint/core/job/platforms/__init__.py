@@ -131,7 +131,7 @@ def _plain() -> Platform:
 
 
 class PlatformRow(NamedTuple):
-    """What is known of a platform before its file is imported.
+    """A platform before its file is imported.
 
     ``begins``: how its variables begin: where none begins so it isn't looked at, else it decides itself.
     """
@@ -181,12 +181,9 @@ def load(name: str) -> Platform:
 
 def here(environ: Mapping[str, str], base: str) -> Platform:
     """The platform whose variables, or files below ``base``, this process has. Plugins' are never looked for."""
-    possible = [
-        name
-        for name, row in PLATFORMS.items()
-        if not row.begins or any(each.startswith(row.begins) for each in environ)
-    ]
-    for platform in map(load, possible):
-        if platform.found(environ, base):
-            return platform
-    return next(platform for platform in map(load, possible) if platform.presumed(environ, base))
+    rows = PLATFORMS.values()
+    possible = [row for row in rows if not row.begins or any(each.startswith(row.begins) for each in environ)]
+    for row in possible:
+        if row.load().found(environ, base):
+            return row.load()
+    return next(row.load() for row in possible if row.load().presumed(environ, base))

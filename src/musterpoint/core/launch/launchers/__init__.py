@@ -81,7 +81,7 @@ def _ssh() -> Launcher:
 
 
 class LauncherRow(NamedTuple):
-    """What is known of a launcher before its file is imported: what asks for it."""
+    """A launcher before its file is imported, and its ways to be asked for."""
 
     load: Callable[[], Launcher]
     kinds: tuple[str, ...] = ()
@@ -161,12 +161,12 @@ def find_launcher(name: str) -> Launcher:
 
 def every() -> Iterator[Launcher]:
     """All launchers of ours, in the order of the table."""
-    return map(find_launcher, LAUNCHERS)
+    return (row.load() for row in LAUNCHERS.values())
 
 
 def asked_by(kind: str) -> list[tuple[str, Asked]]:
     """The launchers for a kind of distribution, each with why, the first choice first."""
-    found = [(name, find_launcher(name).asked_by[kind]) for name, row in LAUNCHERS.items() if kind in row.kinds]
+    found = [(name, row.load().asked_by[kind]) for name, row in LAUNCHERS.items() if kind in row.kinds]
     return sorted(found, key=lambda each: each[1].instead)
 
 

@@ -44,6 +44,7 @@ class Failure(NamedTuple):
     ended: tuple[int, ...] = ()
     ending: bool = False
     lost_connection: bool = False
+    role: str = ""
 
     @property
     def is_symptom(self) -> bool:
@@ -105,8 +106,9 @@ class Failure(NamedTuple):
         for word in (failure.cause, failure.kind):
             if not (word.isascii() and word.isalpha() and len(word) <= _LONGEST_WORD):
                 raise ValueError(f"a failure's cause or kind is {word!r:.40}, which is no word")
-        inside = printable(failure.inside, LONGEST_INSIDE)
-        return failure._replace(reason=printable(failure.reason, MOST_REASON, lines=True), inside=inside)
+        inside, role = printable(failure.inside, LONGEST_INSIDE), printable(failure.role, LONGEST_INSIDE)
+        reason = printable(failure.reason, MOST_REASON, lines=True)
+        return failure._replace(reason=reason, inside=inside, role=role)
 
 
 def failure_of_error(error: BaseException, host: str, mask: Callable[[str], str] = str, at: float = 0.0) -> Failure:
@@ -155,12 +157,12 @@ def numbers(ranks: Iterable[int]) -> str:
     return ("rank " if len(runs) == 1 and runs[0][0] == runs[0][1] else "ranks ") + text
 
 
-def lost_host(host: str, why: str, at: float = 0.0, apart_from: str = "") -> Failure:
-    """The failure for a lost host; arguments as in :class:`PeerLost`."""
-    reason = f"muster: host {host} was lost: {why}"
+def lost_host(host: str, why: str, at: float = 0.0, apart_from: str = "", role: str = "") -> Failure:
+    """The failure for a lost host; arguments as in :class:`PeerLost`. ``role``: the host's, in a job of several."""
+    reason = f"muster: host {host}{f' ({role})' if role else ''} was lost: {why}"
     if apart_from:
         reason = f"muster: hosts {' and '.join(sorted((host, apart_from)))} lost each other: {why}"
-    return Failure(host=host, code=exit_codes.HOST_LOST, cause="host", kind="infra", reason=reason, at=at)
+    return Failure(host=host, code=exit_codes.HOST_LOST, cause="host", kind="infra", reason=reason, at=at, role=role)
 
 
 _LONGEST_WORD = 24
@@ -185,6 +187,7 @@ _FAILURE_TYPES: dict[str, tuple[type, ...]] = {
     "ended": (tuple,),
     "ending": (bool,),
     "lost_connection": (bool,),
+    "role": _TEXT,
 }
 
 

@@ -61,6 +61,9 @@ class Settings(NamedTuple):
     log_prefix: Literal["", "none", "rank", "host", "mpi"] = ""
     args: Literal["", "sagemaker", "json"] = ""
     group: str = ""
+    job_file: str = ""
+    role: str = ""
+    ready_timeout: float | None = None
     platform: str = "auto"
     hosts_file: str = ""
     secret: str = ""
@@ -312,6 +315,12 @@ OPTIONS: tuple[Option, ...] = (
            unless_given="json in jobs of SDK v3, else sagemaker"),
     Option("group", "the instance group that runs the distribution, where the job has several and names none", "NAME",
            unless_given="the one group with accelerators"),
+    Option("job_file", "a file with the job's [[roles]], several programs with hosts of their own, and its options: "
+           "TOML, or .json; looked for beside the code, too. docs/roles.md", "FILE", unless_given="none"),
+    Option("role", "a role of the job beside PROGRAM: a service on the last hosts, told to end when PROGRAM is "
+           "through. May be repeated", "NAME:HOSTS:PROGRAM", unless_given="none", repeats=True),
+    Option("ready_timeout", "how long a role that others start after may take to be ready, before the job ends with "
+           "code 69", "S", readers.positive_seconds, unless_given="that of --rollcall-timeout"),
     Option("platform", "whose variables and files say which hosts there are; auto looks for them. plain: nobody's, "
            "this host is a job of its own. Name one where a host has the variables of two", "NAME"),
     Option("hosts_file", "a file as /etc/hosts, for names that the resolver doesn't know; it goes before the resolver",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ from musterpoint.core.launch.launchers import instead_of, of_program
 from musterpoint.local import job_request
 from musterpoint.local.host_environment import host_environment
 from musterpoint.local.job_file import read_job_file
+from musterpoint.local.local_roles import first_program, hosts_of, roles_by_host
 from musterpoint.local.metric_points import read_metrics
 from musterpoint.local.options import LOCAL, LocalOption
 from musterpoint.local.platforms import played
@@ -49,8 +51,12 @@ def read_command(flags: Parser, argv: Sequence[str]) -> tuple[Command, argparse.
     except UsageError as error:
         raise UsageError(f"-f {asked.file}: {error}") from None
     asked = flags.parse_args((*file.options, *command.head))
+    asked.roles = file.roles
+    if file.roles is not None:
+        asked.source_dir = asked.source_dir or os.path.dirname(os.path.abspath(asked.file))
     if not command.program:
-        command = command._replace(program=file.program, arguments=file.arguments, module=file.module)
+        program = file.program or first_program(file.roles)
+        command = command._replace(program=program, arguments=file.arguments, module=file.module)
     return command, asked
 
 
@@ -109,7 +115,8 @@ def job_from(
     try:
         made = _job_from(command, asked, cwd, environ)
     except UsageError as error:
-        where = f" (in {asked.file}, or on the command line)" if asked.file else ""
+        told = not asked.file or str(error).startswith(f"-f {asked.file}")
+        where = "" if told else f" (in {asked.file}, or on the command line)"
         raise UsageError(f"{error}{where}") from None
     from_environ(host_environment(made, made.hosts[0], environ, {}, {}))  # what each host would refuse
     return made
@@ -127,6 +134,11 @@ def _job_from(
     made = _container(asked, cwd)
     distribution = job_request.read_json(asked.distribution, "--distribution", cwd)
     options = {variable_of(field): str(value) for field, value in given(asked).items() if field != "platform"}
+    roles = getattr(asked, "roles", None)
+    if roles is not None:
+        options[variable_of("job_file")] = json.dumps({"roles": roles.values["roles"]})
+    short = options.get(variable_of("role"), "")
+    hosts, groups = hosts_of(asked.hosts, asked.groups, roles, short)
     options = {name: typed_path(name, value, cwd, source_dir, made is not None) for name, value in options.items()}
     if asked.requirements:
         options.pop(BY_FIELD["requirements"].variable)
@@ -139,16 +151,16 @@ def _job_from(
     checked = job_request.check_job(
         job_request.LocalJob(
             name=asked.name_of_job or job_request.name_for(program, time.time()),
-            hosts=platform.host_names(asked.hosts, asked.host_names),
+            hosts=platform.host_names(hosts, asked.host_names),
             program=program,
             source_dir=source_dir,
             arguments=command.arguments,
             hyperparameters=job_request.read_json(asked.hyperparameters, "--hyperparameters", cwd),
-            distribution=platform.read_distribution(distribution, asked.hosts),
+            distribution=platform.read_distribution(distribution, hosts),
             channels=channels,
             sharded=job_request.read_sharded(asked.sharded, channels),
             options=options,
-            host_slots=job_request.read_host_slots(asked.host_slots, asked.hosts) if asked.host_slots else (),
+            host_slots=job_request.read_host_slots(asked.host_slots, hosts) if asked.host_slots else (),
             environment=job_request.read_pairs(
                 [_with_value(text, environ) for text in asked.env],
                 "--env",
@@ -164,8 +176,10 @@ def _job_from(
             platform=asked.platform,
             module=command.module,
             metrics=read_metrics(asked.metric),
+            groups=groups,
         )
     )
+    checked = checked._replace(role_of=roles_by_host(checked, roles))
     platform.check(checked)
     return checked
 

@@ -99,7 +99,7 @@ class Attempt(NamedTuple):
             pump,
             runtime.sidecars,
             lambda text: runtime.console.say(text, mask),
-            _as_service(runtime.timeline.add, job.outside) if job.outside else runtime.timeline.add,
+            _recorder(runtime.timeline.add, job),
             job.current_host,
             mask,
             others=self.others,
@@ -145,7 +145,7 @@ def _pump(job: Job, options: Settings, plan: LaunchPlan, show_ranks: bool) -> Pu
     Raises:
         UsageError: a file of ``--log-dir`` can't be had.
     """
-    several: Prefix = "rank" if show_ranks and plan.local_ranks > 1 else "none"
+    several: Prefix = "rank" if show_ranks and (plan.local_ranks > 1 or job.beside) else "none"
     output = OutputOptions(
         options.log_prefix or several,
         job.current_host,
@@ -153,21 +153,29 @@ def _pump(job: Job, options: Settings, plan: LaunchPlan, show_ranks: bool) -> Pu
         options.log_dir,
         plan.first_rank if plan.local_ranks else None,
         job.outside,
+        job.role.name if job.role else "",
+        plan.local_ranks == 1,
         find_launcher(plan.launcher).chatter,
     )
     return Pump(output, streams=plan.local_ranks)
 
 
-def _as_service(record: Callable[..., None], name: str) -> Callable[..., None]:
-    """``record`` for a host outside the group: its program is no rank, though it is looked after as one."""
+def _recorder(record: Callable[..., None], job: Job) -> Callable[..., None]:
+    """``record``, which says the role of each program. Outside the group that trains, or the role that leads, programs
+    are no ranks of the job, though they are looked after as such.
+    """
+    role = job.role.name if job.role else ""
+    name = job.outside or (role if role != job.leads else "")
 
     def add(event: str, **facts: Any) -> None:
-        if event.startswith("rank-") or event == "ranks-signalled":
+        if name and (event.startswith("rank-") or event == "ranks-signalled"):
             facts.update(name=name, rank=None)
             event = f"service-{event.partition('-')[2]}"
+        if role and facts.get("pid") is not None:
+            facts["role"] = facts.get("name") if event.startswith("service-") else role
         record(event, **facts)
 
-    return add
+    return add if name or role else record
 
 
 def _facts(job: Job, plan: LaunchPlan, request: Request) -> JobFacts:
@@ -187,6 +195,8 @@ def _facts(job: Job, plan: LaunchPlan, request: Request) -> JobFacts:
         program=job.entry_point.program,
         once_per_host=platform.once_per_host if several else "--launcher script",
         outside=job.outside,
+        role=job.role.name if job.role else "",
+        leads=job.role is None or job.role.name == job.leads,
     )
 
 
@@ -205,8 +215,10 @@ def _rules(job: Job, options: Settings, plan: LaunchPlan, lent: bool) -> Rules:
         stop_code=options.stop_exit_code,
         finish_on_failure=options.on_failure == "finish",
         outside=not job.in_group,
-        outside_stops=options.outside == "stop",
-        tolerates_lost_peers=plan.independent,
+        ends=job.ends if job.in_group or options.outside != "stop" else "never",
+        role=job.role.name if job.role else "",
+        job_roles=" and ".join(role.name for role in job.roles if role.ends == "job"),
+        tolerates_lost_peers=plan.independent and not job.roles,
         stall_timeout=options.stall_timeout,
         stall_ends=options.on_stall == "end",
         start_timeout=max(options.rollcall_timeout, SHORTEST_START),

@@ -25,6 +25,7 @@ from musterpoint.core.code.unwrap import ReadLine, unwrapped
 from musterpoint.core.job.directories import forget_others, is_own
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.read import read_job
+from musterpoint.core.launch.roles import are_asked
 from musterpoint.core.part import JobContext, Part, Ready, Refused, Stopped, met
 from musterpoint.core.prepare import free_ports, prepare, understand, with_line
 from musterpoint.core.processes.received_signals import STOPPING
@@ -131,7 +132,8 @@ def _road(
 ) -> Outcome:
     """All steps in order."""
     context = understand(runtime, context)
-    hold_early(context.job, context.options, runtime.ports)
+    if not are_asked(context.options):  # else the host that leads is known by the job's file
+        hold_early(context.job, context.options, runtime.ports)
     context, part = prepare(runtime, context, others, read)
     roster, peers = _call_the_roll(runtime, context, part)
     context, part = _settled(runtime, context, roster), met(part, roster)
@@ -177,7 +179,7 @@ def _call_the_roll(runtime: Runtime, context: JobContext, part: Part) -> tuple[R
     if isinstance(part, Stopped):
         roll_call.report_stop(StoppedEarly(job.own_name, part.signal, PREPARING))
     roster, peers = roll_call.run()
-    if roster.is_whole and len(roster.seats) > 1 and roster.me == roster.group[0].name:
+    if roster.is_whole and len(roster.seats) > 1 and roster.me == roster.leader:
         say(roster.summary(offer.launcher, offer.independent))
     return roster, peers
 
@@ -188,6 +190,8 @@ def _settled(runtime: Runtime, context: JobContext, roster: Roster) -> JobContex
     runtime.timeline.add("hosts-met", start=roster.start)
     forget_others(context.job)
     job = roster.settled(context.job)
+    if job.roles:
+        runtime.kept["roles"] = {role.name: list(role.hosts) for role in job.roles}
     if job is not context.job:
         runtime.set_job(job)
     return context.with_job(job)

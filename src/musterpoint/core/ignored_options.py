@@ -60,7 +60,7 @@ def ignored_options(
         for field, flag, _ in settings.removed_options()
         if field in given
     ]
-    if job.current_host != job.leader:
+    if job.current_host != job.first_host:
         return texts
     launcher, reason = choice.launcher, choice.reason
     if choice.slots > _CROWD * (processors := allowed_processors() or choice.slots):

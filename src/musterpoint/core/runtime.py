@@ -117,7 +117,7 @@ class Runtime:
     @property
     def leads(self) -> bool:
         """Whether this host speaks for the job: the first of the group, or any while the job can't be read."""
-        return self._job is None or self._job.current_host == self._job.leader
+        return self._job is None or self._job.current_host == self._job.first_host
 
     def failure_of(self, error: Exception) -> Failure:
         """``error`` as this host's failure, in words that hide the job's secrets."""

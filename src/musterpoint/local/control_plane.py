@@ -209,7 +209,7 @@ class Hosts:
             own[TERMINAL] = self._terminal.variable
             log = os.path.join(self.context.layout.output, "terminal.log")
             self._pump.add(NAME, self._terminal.take_over(), log, b"")
-        marks = prefixes(self.job.hosts, colour=colours(self.context.out, self.context.inherited))
+        marks = prefixes(self.job.hosts, colours(self.context.out, self.context.inherited), self.job.role_of)
         alone = len(self.job.hosts) == 1 and self._terminal is None
         stdin = 0 if alone and os.isatty(0) else subprocess.DEVNULL
         self.phases.enter("Training", f"job {self.job.name}")

@@ -10,23 +10,14 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from typing import Any, Mapping, NamedTuple
 
 from musterpoint.base import spellings
 from musterpoint.base.errors import UsageError, similar
+from musterpoint.base.job_file import JobText, read_job_text
 from musterpoint.base.settings import OPTIONS, removed_flag
-from musterpoint.base.untrusted import checked, read_regular
 from musterpoint.core.data.places import is_path
 from musterpoint.local.options import BY_FLAG
-
-if sys.version_info >= (3, 11):  # before, only where the package tomli is; a job's file may then be JSON
-    import tomllib
-else:
-    try:
-        import tomli as tomllib  # type: ignore[import-not-found]
-    except ModuleNotFoundError:
-        tomllib = None
 
 OF_FILES = ("--program", "--arguments", "--module")
 """What a job's file has beside options."""
@@ -35,9 +26,7 @@ _PATHS = {
     **{flag: option.holds for flag, option in BY_FLAG.items() if option.holds in ("file", "object")},
 }
 """Options whose values are paths, and of what kind."""
-_OWN = ("program", "arguments", "module")
-_LARGEST = 64 << 20
-"""Bytes of a job's file."""
+_OWN = ("program", "arguments", "module", "roles")
 
 
 def to_words(options: Mapping[str, Any], known: Mapping[str, bool] | None, where: str, base: str = "") -> list[str]:
@@ -125,13 +114,14 @@ class JobFile(NamedTuple):
     """What a job's file has.
 
     ``options``: words for the command line. ``program``: empty where the file names none; absolute, unless it is a
-    ``module``. ``arguments``: the program's own.
+    ``module``. ``arguments``: the program's own. ``roles``: the file, if it has roles; else None.
     """
 
     options: tuple[str, ...]
     program: str
     arguments: tuple[str, ...]
     module: bool
+    roles: JobText | None
 
 
 def read_job_file(path: str, known: Mapping[str, bool]) -> JobFile:
@@ -152,7 +142,8 @@ def read_job_file(path: str, known: Mapping[str, bool]) -> JobFile:
         UsageError: the file can't be read, or a key of it is wrong.
     """
     where = f"-f {path}"
-    values = _values(path, where)
+    text = read_job_text(path, where)
+    values = text.values
     base = os.path.dirname(os.path.abspath(path))
     options = {name: value for name, value in values.items() if name not in _OWN}
     program, module, arguments = (values.get(name) for name in ("program", "module", "arguments"))
@@ -169,30 +160,5 @@ def read_job_file(path: str, known: Mapping[str, bool]) -> JobFile:
         module or (os.path.join(base, program) if program else ""),
         tuple(str(each) for each in arguments or ()),
         bool(module),
+        text if "roles" in values else None,
     )
-
-
-def _values(path: str, where: str) -> dict[str, Any]:
-    try:
-        data = read_regular(path, _LARGEST)
-    except OSError as error:
-        raise UsageError(f"{where}: {error.strerror}") from None
-    try:
-        values = checked(json.loads(data) if path.endswith(".json") else _toml(data, where))
-    except RecursionError:
-        raise UsageError(f"{where}: it is nested too deeply") from None
-    except ValueError as error:  # both decoders' errors are
-        raise UsageError(f"{where}: it is no {'JSON' if path.endswith('.json') else 'TOML'}: {error}") from None
-    if not isinstance(values, dict):
-        raise UsageError(f"{where}: a JSON {type(values).__name__}, expected an object of options")
-    return values
-
-
-def _toml(data: bytes, where: str) -> dict[str, Any]:
-    if tomllib is None:
-        raise UsageError(
-            f"{where}: Python {sys.version_info[0]}.{sys.version_info[1]} can't read TOML: install tomli, or name "
-            "a .json file with the same keys"
-        )
-    values: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
-    return values

@@ -80,6 +80,8 @@ class LocalJob(NamedTuple):
     ``platform``: the platform whose control plane is played.
     ``module``: whether ``program`` is the name of a module.
     ``metrics``: what to look for in the hosts' output.
+    ``groups``: instance groups, each with how many hosts it has.
+    ``role_of``: the role of each host, in a job of several.
     """
 
     name: str
@@ -104,6 +106,8 @@ class LocalJob(NamedTuple):
     platform: str = next(iter(PLATFORMS))
     module: bool = False
     metrics: tuple[Metric, ...] = ()
+    groups: tuple[tuple[str, int], ...] = ()
+    role_of: dict[str, str] = {}
 
     @property
     def intermediate(self) -> str:

@@ -18,6 +18,9 @@ Path = Union[str, "os.PathLike[str]"]
 class Options(TypedDict, total=False):
     """Every option by its name, with ``_`` for ``-``; their meanings are in ``muster local --help all``."""
 
+    groups: str
+    role: str | Sequence[str]
+    ready_timeout: float
     platform: str
     host_names: Literal["algo", "sdk"]
     backend: Literal["process", "netns", "docker"]
@@ -131,6 +134,14 @@ def _hosts(text: str) -> int:
         raise UsageError(f"--hosts={text!r}: {error}") from None
 
 
+def _groups(text: str) -> tuple[tuple[str, int], ...]:
+    found = [(name, count) for name, _, count in (part.partition(":") for part in text.split(","))]
+    right = all(name and count.isdecimal() and 0 < int(count) < 10000 for name, count in found)
+    if not right or len({name for name, _ in found}) != len(found):
+        raise UsageError(f"--groups={text!r}: expected NAME:HOSTS, with commas between several, such as train:2,data:1")
+    return tuple((name, int(count)) for name, count in found)
+
+
 def _rank(text: str) -> int:
     if not text.isdecimal():
         raise UsageError(f"--debug={text!r}: expected the number of a rank, 0 or more")
@@ -143,7 +154,9 @@ def _seconds(text: str) -> float:
 
 
 LOCAL = (
-    LocalOption("hosts", "how many hosts, algo-1 to algo-N [1]", "N", _hosts, 1),
+    LocalOption("hosts", "how many hosts, algo-1 to algo-N [those of the job's roles or groups, else 1]", "N", _hosts),
+    LocalOption("groups", "instance groups, as a heterogeneous cluster of SageMaker has them, such as train:2,data:1",
+                "NAME:HOSTS,...", _groups, ()),
     LocalOption("platform", f"whose control plane is played [{platforms.DEFAULT}]", parse=platforms.read_platform,
                 default=platforms.DEFAULT, names=platforms.playable),
     LocalOption("host_names", "algo-1 as the platform names them, or algo-1-x7k2p as the SDK's local mode does [algo]",

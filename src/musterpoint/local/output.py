@@ -13,7 +13,7 @@ import select
 import stat
 import threading
 import time
-from typing import Callable
+from typing import Callable, Mapping
 
 from musterpoint.base.loop import READ, WRITE, Loop
 from musterpoint.core.processes.streams import Sink, log_file
@@ -25,14 +25,14 @@ UNFINISHED_SECONDS = 5.0
 COLOURS = (36, 33, 32, 35, 34, 91, 92, 93, 94, 95, 96)
 
 
-def prefixes(hosts: tuple[str, ...], colour: bool) -> dict[str, bytes]:
-    """The prefix of each host's lines: empty for a single host, else its name, padded to the same width."""
+def prefixes(hosts: tuple[str, ...], colour: bool, role_of: Mapping[str, str] = {}) -> dict[str, bytes]:
+    """The prefix of each host's lines: empty for a single host, else its role and name, padded to the same width."""
     if len(hosts) == 1:
         return {hosts[0]: b""}
-    width = max(map(len, hosts))
-    marks = {}
-    for index, host in enumerate(hosts):
-        mark = f"{host:{width}} |"
+    names = [f"{role_of[host]}.{host}" if host in role_of else host for host in hosts]
+    width, marks = max(map(len, names)), {}
+    for index, (host, name) in enumerate(zip(hosts, names)):
+        mark = f"{name:{width}} |"
         if colour:
             mark = f"\x1b[{COLOURS[index % len(COLOURS)]}m{mark}\x1b[0m"
         marks[host] = f"{mark} ".encode()

@@ -116,7 +116,7 @@ def describe(
         CreationTime=iso(phases[0].start),
         LastModifiedTime=iso(phases[-1].start),
         SecondaryStatusTransitions=passed,
-        Hosts=[_host(host, ends.get(host), layout) for host in job.hosts],
+        Hosts=[{**_host(host, ends.get(host), layout), **_role(job, host)} for host in job.hosts],
     )
     if job.container:
         description.update(
@@ -173,6 +173,10 @@ def failed_before_the_roll_call(layout: Layout, host: str) -> bool:
         [moment.get("event") for moment in moments if isinstance(moment, dict)] if isinstance(moments, list) else []
     )
     return bool(events) and not {"rollcall-done", "rollcall-failed"}.intersection(events)
+
+
+def _role(job: LocalJob, host: str) -> dict[str, str]:
+    return {"Role": job.role_of[host]} if host in job.role_of else {}
 
 
 def has_model(layout: Layout, hosts: tuple[str, ...]) -> bool:

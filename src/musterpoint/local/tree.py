@@ -80,6 +80,7 @@ def config(job: LocalJob, host: str) -> dict[str, dict[str, Any]]:
             "hosts": list(job.hosts),
             "network_interface_name": job.interface,
             "current_instance_type": "local",
+            **_groups(job, host),
         },
         "inputdataconfig.json": {
             channel: {
@@ -90,6 +91,16 @@ def config(job: LocalJob, host: str) -> dict[str, dict[str, Any]]:
             for channel in job.channels
         },
     }
+
+
+def _groups(job: LocalJob, host: str) -> dict[str, Any]:
+    """The instance groups of a heterogeneous cluster."""
+    left, groups, own = list(job.hosts), [], ""
+    for name, count in job.groups:
+        hosts, left = left[:count], left[count:]
+        own = name if host in hosts else own
+        groups.append({"instance_group_name": name, "instance_type": "local", "hosts": hosts})
+    return {"current_group_name": own, "instance_groups": groups} if groups else {}
 
 
 def write(job: LocalJob, host: str, layout: Layout) -> None:

@@ -106,7 +106,7 @@ def test_every_option_of_the_supervisor_gets_there() -> None:
     job = read_job(environ, options._replace(outside="wait"), "/nowhere", "train.py")
     plan = LaunchPlan("ranks", job.current_host, (), (), 1, 1, 0, "/", independent=True)
     assert attempt._rules(job, options, plan, True) == Rules(
-        job.current_host, 9.0, signal.SIGUSR1, 7, finish_on_failure=True, outside=False, outside_stops=True,
+        job.current_host, 9.0, signal.SIGUSR1, 7, finish_on_failure=True, outside=False,
         tolerates_lost_peers=True, stall_timeout=50.0, stall_ends=False, start_timeout=4000.0, lent=True,
     )  # fmt: skip
     options = from_environ({"MUSTER_ROLLCALL_TIMEOUT": "1"})

@@ -25,7 +25,7 @@ from musterpoint.core.channel.peers import (
 )
 from musterpoint.core.channel.root_cause import Announce, AskRaised, Decision, RootCauseFinder, loss_by_silence
 from musterpoint.core.channel.session import OVER, UP, Action, Back, HostState, Lost, Silent
-from musterpoint.core.channel.topic import Api, Topic
+from musterpoint.core.channel.topic import Api, Topic, World
 from musterpoint.core.channel.topic_table import FROM_WORKERS, TOPICS
 from musterpoint.core.channel.topics import attempts, raised_ranks
 from musterpoint.core.channel.topics.attempts import LeadersAttempts, NextAttempt, NoRestart, Ready
@@ -140,6 +140,10 @@ class LeaderChannel(EventQueue):
     @property
     def group(self) -> frozenset[str]:
         return self._hosts.group
+
+    @property
+    def worlds(self) -> tuple[World, ...]:
+        return self._hosts.worlds or (World("", self._hosts.group),)
 
     @property
     def away(self) -> frozenset[str]:
@@ -307,7 +311,8 @@ class LeaderChannel(EventQueue):
         if member.code is None and not self._settled and member.name not in self._lost:
             self._lost.add(member.name)
             self._record("host-lost", host=member.name, why=loss.why)
-            failure = self._losses[loss.host] = lost_host(loss.host, loss.why, self._wall(), loss.apart_from)
+            role = next((one.name for one in self.worlds if loss.host in one.hosts and not one.beside), "")
+            failure = self._losses[loss.host] = lost_host(loss.host, loss.why, self._wall(), loss.apart_from, role)
             self._decide(self._causes.lost(member.name, failure))
             if self._causes.announced is None:
                 self.emit(loss)
@@ -341,8 +346,10 @@ class LeaderChannel(EventQueue):
         if failure.kind != "peer":
             return failure
         codes = {self.me: self._code, **{member.name: member.code for member in self._members}}
-        ended = [rank for host, ranks in self._ranks.items() if codes.get(host) == 0 for rank in ranks]
-        failure = after_others(failure, ended, sum(map(len, self._ranks.values())))
+        world = next((one.hosts for one in self.worlds if failure.host in one.hosts and not one.beside), self.group)
+        ranks = {host: numbers for host, numbers in self._ranks.items() if host in world}
+        ended = [rank for host, numbers in ranks.items() if codes.get(host) == 0 for rank in numbers]
+        failure = after_others(failure, ended, sum(map(len, ranks.values())))
         return cast(LeadersRaised, self.topic(raised_ranks.TOPIC)).explained(failure)
 
     def _is_any_unanswered(self) -> bool:

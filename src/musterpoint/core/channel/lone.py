@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, cast
 from musterpoint.base.failure import NO_FAILURES, Failure, Secondary
 from musterpoint.base.loop import Loop, Timer
 from musterpoint.core.channel.peers import AllDone, EventQueue, JobFailed
-from musterpoint.core.channel.topic import Api, Topic
+from musterpoint.core.channel.topic import Api, Topic, World
 from musterpoint.core.channel.topics import ended_groups, raised_ranks
 
 if TYPE_CHECKING:
@@ -25,8 +25,10 @@ class LoneChannel(EventQueue):
     others: tuple[str, ...] = ()
     away = goodbyes = frozenset[str]()
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, worlds: tuple[World, ...] = ()) -> None:
         super().__init__(loop)
+        own = frozenset((self.me,))
+        self.worlds = tuple(world._replace(hosts=own) for world in worlds) or (World("", own),)
         self._halves: dict[str, Any] = {}
         self._failures: _LoneFailures | None = None
         self._stopped = self._done = False

@@ -9,6 +9,7 @@ from musterpoint.core.channel import wire
 from musterpoint.core.channel.beats import Beats, Sweeper
 from musterpoint.core.channel.link import Context, Link, LinkOwner, say_bye
 from musterpoint.core.channel.session import OVER, UP, Action, HostState
+from musterpoint.core.channel.topic import World
 
 if TYPE_CHECKING:
     from musterpoint.core.channel.topics.attempts import NextAttempt, NoRestart
@@ -26,6 +27,7 @@ class JobHosts(NamedTuple):
     ``opaque``: names of hosts whose programs may start ranks themselves, so that their failures are known late.
     ``ranks``: the ranks of each host of the group.
     ``max_restarts``: how often the job may start its ranks again.
+    ``worlds``: the job's groups; empty: the one.
     """
 
     me: str
@@ -34,6 +36,7 @@ class JobHosts(NamedTuple):
     opaque: frozenset[str] = frozenset()
     ranks: Mapping[str, range] = {}
     max_restarts: int = 0
+    worlds: tuple[World, ...] = ()
 
 
 class HostEvents(NamedTuple):

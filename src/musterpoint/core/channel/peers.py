@@ -113,10 +113,11 @@ class LookAsked(NamedTuple):
 class AllLooked(NamedTuple):
     """Every host has looked. ``positions`` are those of all ranks; None: a host has printed something meanwhile.
 
-    Only the leader gets this.
+    Only the leader gets this. ``world``: the group whose hosts they are; empty: the only one.
     """
 
     positions: "tuple[Position, ...] | None"
+    world: str = ""
 
 
 MOST_NAMED = 4

@@ -7,7 +7,25 @@ from __future__ import annotations
 
 from typing import Any, Callable, Collection, Generic, Protocol, TypeVar
 
+from musterpoint.base.records import NamedTuple
+
 Api = TypeVar("Api")
+
+
+class World(NamedTuple):
+    """A group of hosts whose programs belong together: a role of the job, or all that it has.
+
+    ``ends``: the job's end is that of its programs. ``after``: the groups that must be ready before its programs start,
+    and ``patience``: seconds in which it must be ready from then on, where others wait for it. ``beside``: its programs
+    run beside those of another group, which has the hosts.
+    """
+
+    name: str
+    hosts: frozenset[str]
+    ends: bool = True
+    after: tuple[str, ...] = ()
+    patience: float = float("inf")
+    beside: bool = False
 
 
 class LeaderSide(Protocol):
@@ -21,7 +39,11 @@ class LeaderSide(Protocol):
 
     @property
     def group(self) -> frozenset[str]:
-        """The hosts of the distribution group."""
+        """The hosts of the distribution group, or of the role that leads."""
+
+    @property
+    def worlds(self) -> tuple[World, ...]:
+        """All groups of the job."""
 
     @property
     def away(self) -> frozenset[str]:

@@ -11,6 +11,7 @@ from musterpoint.core.channel.topics import (
     ended_groups,
     quiet_hosts,
     raised_ranks,
+    ready_roles,
     running_hosts,
     start_requests,
     whole_checkpoints,
@@ -26,6 +27,7 @@ TOPICS: tuple[Topic[Any], ...] = (
     running_hosts.TOPIC,
     whole_checkpoints.TOPIC,
     raised_ranks.TOPIC,
+    ready_roles.TOPIC,
 )
 
 FROM_WORKERS: dict[str, tuple[Topic[Any], type[Any]]] = {

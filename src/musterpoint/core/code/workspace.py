@@ -46,7 +46,8 @@ class Code:
     """The user's code, once it is on this host; it is fetched here if needed.
 
     ``tools`` makes the object that does the fetching and installing. None: nothing is fetched or installed; the program
-    is searched for in the code's present place, or judged by its name where that can't be read.
+    is searched for in the code's present place, or judged by its name where that can't be read. ``named``: the job must
+    name a program; else the code does, in its roles.
 
     Raises:
         UsageError: the job names no program.
@@ -55,12 +56,17 @@ class Code:
     """
 
     def __init__(
-        self, job: Job, environ: Mapping[str, str], interpreter: str, tools: "Callable[[], Tools] | None" = None
+        self,
+        job: Job,
+        environ: Mapping[str, str],
+        interpreter: str,
+        tools: "Callable[[], Tools] | None" = None,
+        named: bool = True,
     ) -> None:
         self._job, self._environ, self._interpreter, self._tools = job, environ, interpreter, tools
         self._code = job.paths.code
         self._unused = ""
-        if not job.entry_point.program:
+        if not job.entry_point.program and named:
             raise UsageError(
                 "the job names no program to run: set the hyperparameter sagemaker_program (SDK v2: entry_point; v3: "
                 "SourceCode) or the variable SAGEMAKER_PROGRAM to a path in the source directory, such as train.py"

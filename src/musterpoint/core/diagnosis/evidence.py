@@ -85,7 +85,8 @@ class JobFacts(NamedTuple):
     what starts the ranks; ``ranks``: how many on this host. ``rank`` and ``local_rank``: the one that failed, where
     known. ``python``: the program's interpreter. ``debugged``: a rank has a person's terminal. ``program``: its file.
     ``once_per_host``: what starts it once per host. ``outside``: the name of this host's program where it is outside
-    the distribution group, and no rank.
+    the distribution group, and no rank. ``role``: this host's own, in a job of several; ``leads``: its ranks are those
+    of the job.
     """
 
     missing_channel: Callable[[str, str, bool], str] = no_channels
@@ -100,6 +101,8 @@ class JobFacts(NamedTuple):
     program: str = ""
     once_per_host: str = "--launcher script"
     outside: str = ""
+    role: str = ""
+    leads: bool = True
 
 
 UNKNOWN = JobFacts()

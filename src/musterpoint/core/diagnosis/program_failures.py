@@ -117,11 +117,14 @@ def failure_of_rank(end: Evidence, context: DiagnosisContext) -> Failure:
     tails = (end.tail, end.stdout_tail)
     if end.aborted:
         tails = (program_output.until_abort(end.tail), program_output.until_abort(end.stdout_tail))
-    blank = Failure(context.host, 1, "user", "user", "", at=end.at)
-    outside = context.job.outside
-    if not outside:
+    outside, role = context.job.outside, context.job.role
+    blank = Failure(context.host, 1, "user", "user", "", at=end.at, role=role)
+    if not outside and context.job.leads:
         blank = blank._replace(rank=end.rank, local_rank=end.local_rank)
-    failure = _of_program(blank, end, tails, context, outside and f"the program of {outside}")
+    name = outside and f"the program of {outside}"
+    if role:
+        name = role if context.job.ranks == 1 else f"rank {end.rank} of {role}"
+    failure = _of_program(blank, end, tails, context, name)
     return failure._replace(kind="peer") if failure.kind in ("user", "infra") and _is_echo(end) else failure
 
 
@@ -176,7 +179,8 @@ _SEEN: Mapping[Seen, Callable[[Evidence, DiagnosisContext], Failure | None]] = {
 
 def failure_of_service(end: ProcessEnd, context: DiagnosisContext) -> Failure:
     """The failure of a user's own service that ended by itself: like a rank's, with the service's name."""
-    blank = Failure(context.host, 1, "user", "user", "", at=context.now())
+    role = end.name if context.job.role else ""
+    blank = Failure(context.host, 1, "user", "user", "", at=context.now(), role=role)
     return _of_program(blank, end, (end.tail, b""), context, end.name)
 
 

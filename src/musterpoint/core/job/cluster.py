@@ -133,10 +133,10 @@ def check_choice(job: Job, settings: Settings) -> None:
     """Refuses a choice of groups that can't have an effect.
 
     Raises:
-        UsageError: the group isn't there, or the job has no distribution, so that its program runs on all hosts.
+        UsageError: the group isn't there; or none is named, and the job has no distribution, so that its program runs
+            on all hosts.
     """
-    given = {"--group": settings.group, "--outside": settings.outside if settings.outside != "wait" else ""}
-    chosen = ", ".join(f"{flag} {value}" for flag, value in given.items() if value)
+    chosen = f"--outside {settings.outside}" if settings.outside != "wait" and not settings.group else ""
     names = [group.name for group in job.groups]
     if settings.group and settings.group not in names:
         none = "and the job has no instance groups, which an estimator gets by instance_groups=[...]"
@@ -145,8 +145,8 @@ def check_choice(job: Job, settings: Settings) -> None:
     if chosen and job.distribution.kind == "none":
         there = f"the hosts of all instance groups, {', '.join(names)}" if names else "all hosts"
         raise UsageError(
-            f"{chosen}: the job has no distribution, so its program runs on {there}: give it one, such as the "
-            'estimator\'s distribution={"torch_distributed": {"enabled": True}}, which then runs on the group'
+            f"{chosen}: the job has no distribution, so its program runs on {there}: name the group that trains "
+            "(--group NAME, MUSTER_GROUP), or give the job roles (docs/roles.md)"
         )
 
 

@@ -71,6 +71,53 @@ class Distribution(NamedTuple):
     options_key: str = ""
 
 
+Ends = Literal["job", "with", "never"]
+"""Whose end ends the job: the role's own is the job's; it is told to end when those are through, and its end before
+that is a failure; the same, and it may end with 0 before.
+"""
+
+
+class Readiness(NamedTuple):
+    """When a role is ready: it has ``started``; its program has opened a ``port``; that answers a GET of the path
+    ``text`` with 2xx (``http``); or a ``line`` of its output has the ``text``.
+    """
+
+    kind: Literal["started", "port", "http", "line"] = "started"
+    port: int = 0
+    text: str = ""
+
+    def __str__(self) -> str:
+        if self.kind == "http":
+            return f"http :{self.port}{self.text}"
+        return f"port {self.port}" if self.kind == "port" else f"line {self.text!r}" if self.text else ""
+
+
+class Role(NamedTuple):
+    """One of several programs of a job, with a world of its own.
+
+    ``hosts``: its hosts, in rank order; those of the role that it is ``beside``, if it has none of its own.
+    ``program``, ``module``: empty: the job's. ``arguments``: None: the job's.
+    ``launcher``, ``slots``: as the options of these names.
+    ``env``: variables of its program.
+    ``ready``: when it is ready; ``after``: the roles that must be ready before it starts; ``ends``: see :data:`Ends`.
+    ``gpus``: how many of each host's GPUs a role beside another one gets.
+    """
+
+    name: str
+    hosts: tuple[str, ...]
+    program: str = ""
+    module: bool = False
+    arguments: tuple[str, ...] | None = None
+    launcher: str = "auto"
+    slots: int | None = None
+    env: tuple[tuple[str, str], ...] = ()
+    ready: Readiness = Readiness()
+    after: tuple[str, ...] = ()
+    ends: Ends = "job"
+    beside: str = ""
+    gpus: int = 0
+
+
 class EntryPoint(NamedTuple):
     """The user's program as the platform names it.
 
@@ -199,6 +246,8 @@ class Job(NamedTuple):
     ``cluster``: what says that the platform has started a cluster of Ray's around the program; empty: nothing does.
     ``assumed``: nobody says which hosts there are; this one is taken to be alone.
     ``is_named``: the platform or an option says the name; else it is the program's.
+    ``roles``: its roles, in the order of the file; empty: it has one program. The group is then this host's role.
+    ``leads``: the role whose first host leads the job.
     """
 
     platform: str
@@ -231,6 +280,8 @@ class Job(NamedTuple):
     cluster: str = ""
     assumed: bool = False
     is_named: bool = True
+    roles: tuple[Role, ...] = ()
+    leads: str = ""
 
     @property
     def rank_of_host(self) -> int:
@@ -239,8 +290,29 @@ class Job(NamedTuple):
 
     @property
     def leader(self) -> str:
-        """The first host of the distribution group."""
+        """The first host of the distribution group, or of this host's role."""
         return self.group_hosts[0]
+
+    @property
+    def role(self) -> Role | None:
+        """This host's own role; None: the job has none."""
+        return next((role for role in self.roles if not role.beside and self.current_host in role.hosts), None)
+
+    @property
+    def beside(self) -> tuple[Role, ...]:
+        """The roles beside this host's own."""
+        own = self.role
+        return tuple(role for role in self.roles if own is not None and role.beside == own.name)
+
+    @property
+    def ends(self) -> Ends:
+        """Whether the end of this host's program is the job's."""
+        return "job" if self.role is None else self.role.ends
+
+    @property
+    def first_host(self) -> str:
+        """The host that leads the job: of its only group, or of the role that leads."""
+        return next((role.hosts[0] for role in self.roles if role.name == self.leads), self.leader)
 
     @property
     def own_name(self) -> str:

@@ -13,13 +13,14 @@ from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job import restartable
 from musterpoint.core.job.exports import Machine, sagemaker_exports
-from musterpoint.core.job.model import Job
+from musterpoint.core.job.model import Job, Role
 from musterpoint.core.launch import smdistributed
 from musterpoint.core.launch.choose import Choice
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launch_plan import Argument, LaunchPlan, ProcessPlan, told_local_rank
 from musterpoint.core.launch.launcher import asks_for_ssh
 from musterpoint.core.launch.launchers import ON_ITS_OWN, find_launcher
+from musterpoint.core.launch.roles import with_roles
 from musterpoint.core.rollcall.roster import Roster
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class PreparedHost(NamedTuple):
     """Its OpenSSH, where hosts are to call each other by it."""
     notes: tuple[str, ...] = ()
     """Sentences for what this host lacks, in a plan."""
+    beside: tuple[tuple[Role, Workspace], ...] = ()
+    """The roles beside this host's own, and how their programs start."""
 
 
 def plan_host(
@@ -79,6 +82,8 @@ def plan_host(
         inputs, about_fabric = with_fabric(bare, host.fabric)
         notes += about_fabric
     plan = build_plan(inputs)
+    if job.roles:
+        plan = with_roles(inputs, plan, host.beside)
     if job.in_group:
         smdistributed.check_layout(job, environ, inputs.launcher, plan)
     _check_size(plan, environ)

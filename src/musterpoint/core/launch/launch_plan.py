@@ -5,6 +5,7 @@ from typing import Literal, Sequence
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.fabric.setting import CpuSet, EnvSetting, cpu_numbers
+from musterpoint.core.job.model import Ends, Readiness
 from musterpoint.embedded.programs.registry import Program
 
 
@@ -51,6 +52,7 @@ class ProcessPlan(NamedTuple):
     users: whether a service is the user's own program. It may end with 0, and its error is the user's.
     optional: whether the job goes on, whatever becomes of a service that isn't the user's own.
     time_to_end: seconds between SIGTERM and SIGKILL for such a service when every rank has ended; 0: it is killed.
+    of_role: the role that it is the program of, beside the host's own; empty: it is of the host's own.
     """
 
     role: Role
@@ -63,10 +65,23 @@ class ProcessPlan(NamedTuple):
     users: bool = False
     optional: bool = False
     time_to_end: int = 0
+    of_role: str = ""
 
     @property
     def words(self) -> list[str]:
         return [argument.text for argument in self.argv]
+
+
+class Gate(NamedTuple):
+    """When the programs of a ``role`` start here, once the roles ``after`` are ready, when they are ready themselves,
+    and whose end ``ends`` the job. ``needed``: other roles wait for it.
+    """
+
+    role: str
+    after: tuple[str, ...]
+    ready: Readiness
+    ends: Ends
+    needed: bool = False
 
 
 class Meeting(NamedTuple):
@@ -214,6 +229,7 @@ class LaunchPlan(NamedTuple):
     meeting: where the ranks meet, on the leader; None: nobody watches that.
     cpu_sets: the processors of each local rank; empty: the system's choice.
     ssh: this host's ssh server; None: there is none.
+    gates: of this host's own role, and of those beside it; empty: the job has no roles.
     """
 
     launcher: str
@@ -239,6 +255,7 @@ class LaunchPlan(NamedTuple):
     expands: bool = False
     cpu_sets: tuple[CpuSet, ...] = ()
     ssh: SshServer | None = None
+    gates: tuple[Gate, ...] = ()
 
     @classmethod
     def nothing(cls, host: str) -> "LaunchPlan":
@@ -250,6 +267,15 @@ class LaunchPlan(NamedTuple):
         if not self.cpu_sets or process.role != "rank" or process.local_rank is None:
             return []
         return cpu_numbers(self.cpu_sets[process.local_rank].cpus) if process.local_rank < len(self.cpu_sets) else []
+
+    @property
+    def own_ends(self) -> Ends:
+        """Whether the end of this host's own program is the job's."""
+        return self.gates[0].ends if self.gates else "job"
+
+    def ends_of(self, process: ProcessPlan) -> Ends:
+        """Whether the end of ``process``, one of this plan's, is the job's."""
+        return next((gate.ends for gate in self.gates if gate.role == process.of_role), self.own_ends)
 
     @property
     def foreign(self) -> bool:

@@ -139,6 +139,14 @@ def link_of(path: str) -> str:
         return ""
 
 
+def socket_inodes(pid: int, proc: str = "/proc") -> Iterator[str]:
+    """The inodes of a process's sockets."""
+    for name in listed(f"{proc}/{pid}/fd"):
+        target = link_of(f"{proc}/{pid}/fd/{name}")
+        if target.startswith("socket:["):
+            yield target[8:-1]
+
+
 def holders(pipes: Collection[str], proc: str = "/proc") -> list[Stat]:
     """The processes below us that have one of ``pipes`` open, by the names ``/proc/<pid>/fd`` gives them.
 

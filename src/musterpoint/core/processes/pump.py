@@ -27,6 +27,7 @@ from musterpoint.core.processes.streams import (
     Label,
     Outlets,
     OutputOptions,
+    Sight,
     Sink,
     Stream,
     open_pipe,
@@ -81,6 +82,13 @@ class Pump:
         self.last_output = time.monotonic()
         self._silence = (self.last_output, 0.0)
         self.launcher_last = False
+        self._sights: list[Sight] = []
+
+    def look_for(self, text: str, name: str = "") -> Sight:
+        """Looks for ``text`` in the output of what starts from now on: of the process ``name``; empty: of any rank."""
+        sight = Sight(text.encode(), name)
+        self._sights.append(sight)
+        return sight
 
     def open(self, rank: int | None, name: str = "") -> tuple[int, int]:
         """Makes the pipes of a process; returns the write ends for its stdout and stderr.
@@ -194,6 +202,7 @@ class Pump:
     def _pipe(self, rank: int | None, name: str, label: Label, tail_size: int) -> int:
         read_end, write_end = open_pipe(self._pipe_size)
         stream = self._outlets.stream(read_end, rank, name, label, tail_size)
+        stream.sights = [sight for sight in self._sights if sight.is_of(rank, name)]
         self._tails[rank, name, label] = stream
         self._loop.post(lambda: self._watch(stream))
         return write_end
@@ -233,6 +242,8 @@ class Pump:
             if not data:
                 return True
             stream.tail.feed(memoryview(data))
+            for sight in stream.sights:
+                sight.feed(stream.number, data)
             stream.read_ahead.append(data)
             left -= len(data)
         return stream.fd < 0
@@ -268,6 +279,8 @@ class Pump:
                 except BlockingIOError:
                     return False
                 stream.tail.feed(self._view[:count])
+                for sight in stream.sights:
+                    sight.feed(stream.number, self._view[:count])
         now = time.monotonic()
         if not self._is_chatter(read_ahead or [self._view[:count]]):
             if now - self.last_output > self._silence[1]:

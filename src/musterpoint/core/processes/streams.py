@@ -130,13 +130,15 @@ def open_pipe(size: int) -> tuple[int, int]:
     return read_end, write_end
 
 
-def prefix_of(mode: Prefix, host: str, rank: int | None, name: str, label: Label) -> bytes:
-    """What ``--log-prefix`` puts before each line. ``mpi`` is the form in which SageMaker's ``mpirun`` tags them."""
+def prefix_of(mode: Prefix, host: str, rank: int | None, name: str, label: Label, role: str = "") -> bytes:
+    """What ``--log-prefix`` puts before each line. ``mpi`` is the form in which SageMaker's ``mpirun`` tags them.
+    ``role``: of the rank, in a job of several; other processes of roles have their role's name.
+    """
     who = name if rank is None else str(rank)
     if mode == "rank":
-        return f"[{who if rank is None else f'rank {rank}'}] ".encode()
+        return f"[{who if rank is None else f'{role} rank {rank}'.strip()}] ".encode()
     if mode == "host":
-        return f"[{host}:{who}] ".encode()
+        return f"[{role}.{host}{'' if rank is None else f':{who}'}] ".encode() if role else f"[{host}:{who}] ".encode()
     if mode == "mpi" and rank is not None:
         return f"[1,mpirank:{rank},{host}]<{'stderr' if label == 'stderr' else 'stdout'}>:".encode()
     return b""
@@ -159,6 +161,25 @@ def same_file(one: int, other: int) -> bool:
         return one == other
 
 
+class Sight:
+    """Whether a text has come in the output of the process ``name``; empty: of a rank. Fed under the pump's lock."""
+
+    def __init__(self, text: bytes, name: str) -> None:
+        self._text, self._name = text, name
+        self._begun: dict[int, bytes] = {}
+        self.seen = False
+
+    def is_of(self, rank: int | None, name: str) -> bool:
+        """Whether it is about that process."""
+        return name == self._name if self._name else rank is not None
+
+    def feed(self, number: int, data: Bytes) -> None:
+        """``data`` has come from the stream of that number."""
+        found = self._begun.get(number, b"") + bytes(data)
+        self.seen = self.seen or self._text in found
+        self._begun[number] = found[-len(self._text) :]
+
+
 class Stream:
     """The read end of a process's pipe, and where its bytes go.
 
@@ -166,6 +187,7 @@ class Stream:
     ``unfinished_since``. ``read_ahead`` are bytes that another thread than the pump's has read, to be written before
     anything else. ``rank``: whose it is; None: a launcher's or a service's. ``number``: unique to the stream.
     ``marked`` finds the lines that have a prefix already, of a launch in the program; None: there is none.
+    ``sights``: what is looked for in it.
     ``first_at``: when the first byte came, in seconds since the epoch; 0: none has come. ``on_end`` is called when the
     pipe's end has come.
     """
@@ -180,6 +202,7 @@ class Stream:
         "prefix",
         "rank",
         "read_ahead",
+        "sights",
         "sink",
         "tail",
         "unfinished",
@@ -200,6 +223,7 @@ class Stream:
         self.unfinished = b""
         self.unfinished_since = 0.0
         self.read_ahead: list[bytes] = []
+        self.sights: list[Sight] = []
         self.on_end: Callable[[], None] = lambda: None
 
     def has_launch(self) -> None:
@@ -223,6 +247,8 @@ class OutputOptions(NamedTuple):
     log_dir: str = ""
     first_rank: int | None = None
     outside: str = ""
+    role: str = ""
+    is_alone: bool = False
     chatter: re.Pattern[bytes] | None = None
 
 
@@ -290,9 +316,11 @@ class Outlets:
     def stream(self, fd: int, rank: int | None, name: str, label: Label, tail_size: int) -> Stream:
         """The stream out of the pipe ``fd`` of a process."""
         sink = self.of(rank)[1 if label == "stderr" else 0]
-        outside = self._options.outside
-        who = (None, outside) if outside else (rank, name)
-        prefix = prefix_of(self._options.prefix, self._options.host, *who, label)
+        options = self._options
+        alone = options.outside or (options.role if rank is not None and options.is_alone else "")
+        role = "" if options.outside else options.role if rank is not None else name if options.role else ""
+        who = (None, alone) if alone else (rank, name)
+        prefix = prefix_of(options.prefix, options.host, *who, label, role)
         self._streams += 1
         return Stream(
             fd,
@@ -309,6 +337,9 @@ class Outlets:
             return None
         options = self._options
         of_rank = f"{options.outside}-{options.host}.log" if options.outside else f"rank-{rank}.log"
+        if options.role:
+            of_rank = f"{options.role}.{options.host}.log" if options.is_alone else f"{options.role}.rank-{rank}.log"
+            name = f"{name}.{options.host}" if name else name
         file = of_rank if rank is not None else f"{name or 'process'}.log"
         path = os.path.join(self._options.log_dir, file)
         if path not in self._files:

@@ -121,7 +121,7 @@ class OutcomeRecord(NamedTuple):
 
     ``cause`` is empty when all went well. ``kind`` is the ``class``. ``retryable`` says whether the same job may well
     succeed. ``host`` and ``rank`` are where it began; ``signal`` is what killed the rank, if one did. ``attempt`` is
-    which one ended so, 1 for the first; ``attempts`` how many were made.
+    which one ended so, 1 for the first; ``attempts`` how many were made. ``role``: of the rank, in a job of several.
     """
 
     code: int
@@ -134,6 +134,7 @@ class OutcomeRecord(NamedTuple):
     attempt: int
     attempts: int
     reason: str
+    role: str = ""
 
     @classmethod
     def from_outcome(cls, outcome: Outcome) -> OutcomeRecord:
@@ -149,6 +150,7 @@ class OutcomeRecord(NamedTuple):
                 failure.signal,
                 *made,
                 with_secondary(failure, outcome.secondary, outcome.no_restart),
+                failure.role,
             )
         if outcome.stopped_by:
             reason = f"stopped by the platform on {outcome.stopped_by}"
@@ -162,7 +164,8 @@ class OutcomeRecord(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """The object in ``outcome.json``; ``kind`` is called ``class`` there."""
-        return {("class" if name == "kind" else name): value for name, value in self._asdict().items()}
+        found = {("class" if name == "kind" else name): value for name, value in self._asdict().items()}
+        return found if self.role else {name: value for name, value in found.items() if name != "role"}
 
 
 def write_timeline(

@@ -24,7 +24,7 @@ def hold_early(job: Job, settings: Settings, ports: Ports) -> None:
     Raises:
         UsageError: another job of this host holds it.
     """
-    leads = job.unnamed is None and job.current_host == job.leader and len(job.hosts) > 1
+    leads = job.unnamed is None and job.current_host == job.first_host and len(job.hosts) > 1
     if leads and (port := rollcall_port(job, settings)):
         hold_rollcall_port(port, job.own_name, ports)
 

@@ -48,7 +48,7 @@ class Gathering:
         self._loop, self._say, self._record, self._addresses = loop, say, record, addresses
         self._timeouts, self._lookup = timeouts or Timeouts(), lookup or resolve
         self._choose_ports, self._ports = choose_ports, ports
-        self._hosts, _, self._me, _, self._settings, self._unnamed, _ = participant
+        self._hosts, _, self._me, _, self._settings, self._unnamed, *_ = participant
         self._misplaced = self._unnamed.misplaced if self._unnamed is not None else None
         self._taken: UsageError | None = None
         self._participant = participant

@@ -56,6 +56,9 @@ class Hello(NamedTuple):
             more["ssh_key"] = self.offer.ssh_key
         if self.offer.independent:
             more["independent"] = 1
+        if self.offer.roles:
+            own = {"role": self.offer.role, "roles": self.offer.roles, "role_ports": list(self.offer.role_ports)}
+            more.update(own)
         return wire.pack(
             "hello",
             protocol=self.protocol,
@@ -91,6 +94,7 @@ class Hello(NamedTuple):
             wire.text(message, "place_in_network", LONGEST_PLACE) if "place_in_network" in message else "",
             _ssh_key_of(message),
             "independent" in message and wire.number(message, "independent", 1) == 1,
+            *_roles_of(message),
         )
         dialled = wire.text(message, "dialled", 64)
         if dialled and not is_address(dialled):
@@ -119,6 +123,14 @@ def _ssh_key_of(message: dict[str, Any]) -> str:
     if not is_ssh_key(key):
         raise wire.WireError("a message 'hello' whose 'ssh_key' is no public key of ssh-keygen's")
     return key
+
+
+def _roles_of(message: dict[str, Any]) -> tuple[str, str, tuple[str, ...]]:
+    """The caller's role, those that it has read, and the ports of those whose first host it is."""
+    if "roles" not in message:
+        return "", "", ()
+    ports = wire.texts(message, "role_ports", MOST_PORTS, LONGEST_LIBRARY)
+    return wire.text(message, "role", 64), wire.text(message, "roles", 64), ports
 
 
 def _place_of(message: dict[str, Any]) -> tuple[int, int]:
@@ -220,6 +232,9 @@ def check_offer(hello: Hello, me: str, offer: Offer, grouped: bool, secret: bool
     if hello.offer.job != offer.job:
         theirs = printable(repr(hello.offer.job), _LONGEST)
         return Refusal(f"{hello.host} belongs to job {theirs}, {me} to {offer.job!r}", _JOB_CLAIM)
+    if offer.roles and hello.offer.roles and hello.offer.roles != offer.roles:
+        reason = f"{hello.host} has read other roles than {me}: give all hosts one file (MUSTER_JOB_FILE)"
+        return Refusal(reason, "has read other roles", usage=True)
     ours, theirs = offer.launcher, printable(hello.offer.launcher, _LONGEST)
     if grouped and ours and theirs and ours != theirs:
         reason = f"{hello.host} would start the launcher {theirs}, {me} {ours}"

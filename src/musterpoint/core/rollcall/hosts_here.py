@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Mapping, Sequence
 
+from musterpoint.base.errors import UsageError
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.base.untrusted import printable
@@ -18,7 +19,7 @@ _Path = tuple[str, ...]
 
 class HostsHere(NamedTuple):
     """``hosts`` in rank order, ``me`` among them, whose ``offer`` is this host's; ``calls``: those of the others.
-    ``grouped``: the hosts of the distribution group.
+    ``grouped``: the hosts of the distribution group; ``role_of``: the role of each, in a job of several.
     """
 
     hosts: tuple[str, ...]
@@ -26,13 +27,44 @@ class HostsHere(NamedTuple):
     offer: Offer
     calls: Mapping[str, Call]
     grouped: frozenset[str]
+    role_of: Mapping[str, str] = {}
 
-    def named(self) -> HostsHere:
-        """The same by the names that they have said themselves, in place of the labels of their seats."""
+    def named(self, me: str) -> HostsHere:
+        """The same by the names that they have said themselves, in place of the labels of their seats; ``me`` is this
+        host's.
+        """
         calls = [self.calls[label] for label in self.hosts[1:]]
-        names = unique_names([self.me, *(call.title for call in calls)])
+        names = unique_names([me, *(call.title for call in calls)])
         named = {name: call.named(name) for name, call in zip(names[1:], calls, strict=True)}
-        return self._replace(hosts=names, me=names[0], calls=named, grouped=frozenset(names))
+        role_of = self.role_of
+        roles = {name: role_of[label] for name, label in zip(names, self.hosts, strict=True) if label in role_of}
+        return self._replace(hosts=names, me=names[0], calls=named, grouped=frozenset(names), role_of=roles)
+
+    @property
+    def groups(self) -> dict[str, frozenset[str]]:
+        """The hosts of each role; of the distribution group, where the job has none."""
+        found: dict[str, set[str]] = {}
+        for host in self.grouped:
+            found.setdefault(self.role_of.get(host, ""), set()).add(host)
+        return {role: frozenset(hosts) for role, hosts in found.items()}
+
+    def check(self) -> None:
+        """Raises a UsageError where hosts of one role would start different launchers."""
+        for role, hosts in self.groups.items():
+            launchers: dict[str, str] = {}
+            for host in sorted(hosts):
+                launchers.setdefault(self._offer_of(host).launcher, host)
+            launchers.pop("", None)
+            if role and len(launchers) > 1:
+                said = " and ".join(f"{printable(name, 64)} on {host}" for name, host in launchers.items())
+                raise UsageError(f"the hosts of {role} would start different launchers: {said}")
+
+    @property
+    def opaque(self) -> frozenset[str]:
+        """The hosts whose programs may start ranks by themselves."""
+        if not self.role_of:
+            return self.grouped if self.independent else frozenset()
+        return frozenset(host for host in self.hosts if self._offer_of(host).independent)
 
     def by_topology(self) -> tuple[HostsHere, str]:
         """The same in the order of their switches, and a sentence about it."""
@@ -60,9 +92,13 @@ class HostsHere(NamedTuple):
             grouped, offer = host in self.grouped, self._offer_of(host)
             where = address if host == self.me else self.calls[host].address
             slots = offer.slots if grouped else 0
-            seats.append(Seat(host, where, slots, grouped, offer.version, offer.capacity, offer.ports, offer.ssh_key))
+            role = self.role_of.get(host, ""), offer.role_ports, offer.launcher
+            seats.append(
+                Seat(host, where, slots, grouped, offer.version, offer.capacity, offer.ports, offer.ssh_key, *role)
+            )
         session, (master, launch) = random_token(), ports
-        return Roster(self.offer.job, session, tuple(seats), address, master, self.me, 0, settings.max_restarts, launch)
+        who = self.offer.job, session, tuple(seats), address, master, self.me
+        return Roster(*who, 0, settings.max_restarts, launch, self.me, master)
 
 
 def differences(of_hosts: Mapping[str, Sequence[str]]) -> list[str]:

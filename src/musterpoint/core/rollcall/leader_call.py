@@ -66,7 +66,7 @@ class LeaderCall:
         self._loop, self._timeouts, log = context.loop, context.timeouts, context.log
         self._say, self._record = log.say, log.record
         self._participant = participant
-        self._hosts, group, self._me, _, self._settings, unnamed, _ = participant
+        self._hosts, group, self._me, _, self._settings, unnamed, *_ = participant
         self._seen_as = participant.endpoint
         own = self._me
         self._places: Places | None = None
@@ -74,7 +74,10 @@ class LeaderCall:
             self._places = Places(unnamed, self._me, incarnation)
             self._hosts = group = self._places.labels
             own = self._hosts[0]
-        self._grouped = frozenset(group)
+        roles = dict(zip(self._hosts, map(participant.role_of.get, participant.hosts))) if participant.role_of else {}
+        self._role_of = {host: role for host, role in roles.items() if role is not None}
+        self._grouped = frozenset(roles or group)
+        self._alike = frozenset(host for host in roles if roles[host] == roles.get(own)) if roles else self._grouped
         self._choose_ports = choose_ports
         self._listening = listening
         self._others = frozenset(self._hosts) - {own}
@@ -151,10 +154,10 @@ class LeaderCall:
     def _placed(self, hello: Hello, address: str, proved: bool) -> tuple[Hello, Refusal | None]:
         """The caller with the seat that it claims, and why it is refused."""
         if self._places is None:
-            return hello, validate(hello, self._me, self._participant.offer, self._others, self._grouped, proved)
+            return hello, validate(hello, self._me, self._participant.offer, self._others, self._alike, proved)
         refusal = (
             check_protocol(hello, self._me)
-            or check_offer(hello, self._me, self._participant.offer, True, proved)
+            or check_offer(hello, self._me, self._participant.offer, not self._participant.role_of, proved)
             or self._places.refusal(hello, address)
         )
         if refusal is None:
@@ -350,9 +353,11 @@ class LeaderCall:
     # the end
 
     def _publish(self) -> None:
-        here = HostsHere(self._hosts, self._me, self._participant.offer, self._seats.taken, self._grouped)
-        here = here if self._places is None else here.named()
+        me = self._me if self._places is None else self._hosts[0]
+        here = HostsHere(self._hosts, me, self._participant.offer, self._seats.taken, self._grouped, self._role_of)
         try:
+            here.check()
+            here = here if self._places is None else here.named(self._me)
             roster = self._roster(here)
         except MusterError as error:  # no port for the framework
             self._end(error, wire.pack("over", text=str(error), usage=int(isinstance(error, UsageError))))
@@ -362,9 +367,10 @@ class LeaderCall:
         for warning in (*self._attendance.remarks(), *here.different_libraries()):
             self._say(warning)
         others = {name: call.state for name, call in here.calls.items()}
-        opaque = here.grouped if here.independent else frozenset[str]()
-        ranks = {} if here.independent else roster.ranks
-        hosts = JobHosts(here.me, others, here.grouped, opaque, ranks, roster.max_restarts)
+        ranks = {host: each for host, each in roster.all_ranks.items() if host not in here.opaque}
+        group = here.groups[roster.seat.role] if roster.seat.role else here.grouped
+        worlds = roster.worlds(self._participant.worlds)
+        hosts = JobHosts(here.me, others, group, here.opaque, ranks, roster.max_restarts, worlds)
         goes_on = self._settings.on_failure == "finish"
         channel = LeaderChannel(self._context, hosts, goes_on, lambda: self._close(reconnects))
         rejoin = partial(self._rejoin, roster) if self._may_rejoin else None

@@ -45,7 +45,8 @@ class Members(NamedTuple):
         """Why ``hello`` can't have its host's seat; empty: it may. ``known``: it calls from that host's address."""
         me = self.roster.me
         seats = {seat.name: seat for seat in self.roster.seats if seat.name != me}
-        grouped = frozenset(name for name, seat in seats.items() if seat.grouped)
+        role = self.roster.seat.role
+        grouped = frozenset(name for name, seat in seats.items() if seat.grouped and seat.role == role)
         refused = validate(hello, me, self.offer, frozenset(seats), grouped, proved)
         if refused is not None:
             return refused.reason if proved else refused.answer

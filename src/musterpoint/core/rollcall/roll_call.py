@@ -92,7 +92,7 @@ class RollCall:
             StoppedEarly: a host was told to stop in the meantime.
         """
         if len(self._hosts) == 1:
-            return self._alone(), LoneChannel(self._loop)
+            return self._alone(), LoneChannel(self._loop, self._participant.worlds)
         if not self._settings.rollcall_port:
             raise UsageError("--rollcall-port 0: every host must know the leader's port; give them all the same")
         return self._gathering.run()
@@ -118,5 +118,6 @@ class RollCall:
         offer, me, loopback = self._offer, self._me, "127.0.0.1"
         slots = offer.slots if me in self._group else 0
         seat = Seat(me, loopback, slots, me in self._group, offer.version, offer.capacity, offer.ports)
-        restarts = self._settings.max_restarts
-        return Roster(offer.job, offer.job, (seat,), loopback, self._master_port(), me, max_restarts=restarts)
+        seat = seat._replace(role=offer.role, role_ports=offer.role_ports, launcher=offer.launcher)
+        restarts, port = self._settings.max_restarts, self._master_port()
+        return Roster(offer.job, offer.job, (seat,), loopback, port, me, 0, restarts, 0, me, port)

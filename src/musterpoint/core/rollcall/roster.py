@@ -1,10 +1,12 @@
 """The roster: every host of the job with its address, slots and version. The same on all hosts."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Mapping
 
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.base.untrusted import check_types, is_host_name
+from musterpoint.core.channel.topic import World
+from musterpoint.core.job import roles
 from musterpoint.core.job.model import Job, UnnamedHosts
 from musterpoint.core.rollcall.agreed_ports import rollcall_port
 
@@ -36,6 +38,8 @@ class Offer(NamedTuple):
     such as ``NCCL=2.27.3``. ``place``: its switches, where rank order by topology is asked for. ``ssh_key``: its public
     key, where the job has ssh between its hosts; the last of ``ports`` is then that of its ssh server.
     ``independent``: whether the hosts' programs are on their own, which may start ranks by themselves.
+    ``role``: its role, where the job has several, and ``roles``: the same on all hosts that have read the same of them.
+    ``role_ports``: as in :class:`Seat`.
     """
 
     job: str
@@ -48,6 +52,9 @@ class Offer(NamedTuple):
     place: str = ""
     ssh_key: str = ""
     independent: bool = False
+    role: str = ""
+    roles: str = ""
+    role_ports: tuple[str, ...] = ()
 
 
 class Participant(NamedTuple):
@@ -61,6 +68,8 @@ class Participant(NamedTuple):
     ``unnamed``: set where the platform doesn't name the hosts; ``hosts`` and ``group`` are then placeholders, and
     ``me`` is how this host calls itself.
     ``at_most``: seconds of its calls, where it only has something to tell.
+    ``role_of``: the role of each host, where the job has several; ``group`` is then that of the role that leads.
+    ``worlds``: the job's groups, as the channel has them; empty: one.
     """
 
     hosts: tuple[str, ...]
@@ -70,6 +79,8 @@ class Participant(NamedTuple):
     settings: Settings
     unnamed: UnnamedHosts | None = None
     at_most: float = float("inf")
+    role_of: Mapping[str, str] = {}
+    worlds: tuple[World, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -80,7 +91,16 @@ class Participant(NamedTuple):
     def of(cls, job: Job, offer: Offer, settings: Settings) -> "Participant":
         """This host's part in the roll call of ``job``."""
         own = settings._replace(rollcall_port=rollcall_port(job, settings))
-        return cls(job.hosts, job.group_hosts, job.own_name, offer, own, job.unnamed)
+        if not job.roles:
+            return cls(job.hosts, job.group_hosts, job.own_name, offer, own, job.unnamed)
+        role_of = {host: role.name for role in job.roles if not role.beside for host in role.hosts}
+        group = next(role.hosts for role in job.roles if role.name == job.leads)
+        patience = settings.ready_timeout or settings.rollcall_timeout
+        worlds = tuple(
+            World(role.name, frozenset(role.hosts), role.ends == "job", role.after, patience, bool(role.beside))
+            for role in job.roles
+        )
+        return cls(job.hosts, group, job.own_name, offer, own, job.unnamed, role_of=role_of, worlds=worlds)
 
     @property
     def leader(self) -> str:
@@ -95,7 +115,9 @@ class Participant(NamedTuple):
 class Seat(NamedTuple):
     """One host in the roster. ``address`` is numeric (IPv4 or IPv6) and reaches it from the other hosts.
 
-    ``ports`` are those it offered for servers of the launcher's framework. ``ssh_key``: as in its offer.
+    ``ports`` are those it offered for servers of the launcher's framework. ``ssh_key``: as in its offer. ``role``: in a
+    job of several. ``role_ports``: ``NAME=PORT``, the master port of each role whose first host it is, but for the role
+    that leads. ``launcher``: what starts its ranks.
     """
 
     name: str
@@ -106,6 +128,14 @@ class Seat(NamedTuple):
     capacity: int = 1
     ports: tuple[int, ...] = ()
     ssh_key: str = ""
+    role: str = ""
+    role_ports: tuple[str, ...] = ()
+    launcher: str = ""
+
+    def port_of(self, role: str) -> int:
+        """The master port of ``role``, if its first host is this one; 0: it isn't, or it leads."""
+        ports = (text.partition("=") for text in self.role_ports)
+        return next((int(port) for name, _, port in ports if name == role and port.isdecimal()), 0)
 
 
 _MOST_NAMED = 4
@@ -113,11 +143,12 @@ _MOST_NAMED = 4
 
 
 class Roster(NamedTuple):
-    """All hosts in rank order, as the leader published them. ``master_port`` is free on the leader, and so is
-    ``launch_port``: for the roll calls of launches in the job's program.
+    """All hosts in rank order, as the leader published them. ``master_port`` is free on the first host of this one's
+    group, and ``launch_port`` on the leader: for the roll calls of launches in the job's program.
 
-    ``session`` is unique to this muster. ``me`` is this host's name (the one field that differs between hosts).
-    ``attempt``: how often the ranks were started again; ``max_restarts``: how often they may be.
+    ``session`` is unique to this muster. ``me`` is this host's name. ``attempt``: how often the ranks were started
+    again; ``max_restarts``: how often they may be. ``leading_host``: the leader's name, and ``leading_port`` the master
+    port of its group; empty: those of this host's group.
     """
 
     job: str
@@ -129,6 +160,13 @@ class Roster(NamedTuple):
     attempt: int = 0
     max_restarts: int = 0
     launch_port: int = 0
+    leading_host: str = ""
+    leading_port: int = 0
+
+    @property
+    def leader(self) -> str:
+        """The name of the host that leads the job."""
+        return self.leading_host or self.group[0].name
 
     @property
     def start(self) -> str:
@@ -137,8 +175,23 @@ class Roster(NamedTuple):
 
     @property
     def group(self) -> tuple[Seat, ...]:
-        """The seats that take part in the distribution, in rank order."""
-        return tuple(seat for seat in self.seats if seat.grouped)
+        """The seats that take part in the distribution, or have this host's role, in rank order."""
+        role = next((seat.role for seat in self.seats if seat.name == self.me), "")
+        return tuple(seat for seat in self.seats if seat.grouped and seat.role == role)
+
+    def seen_by(self, role: str) -> "Roster":
+        """The same as the first host of ``role`` has it; as it is, where no host has that role of its own."""
+        first = next((seat for seat in self.seats if seat.role == role), None)
+        if first is None or not role:
+            return self
+        port = first.port_of(role) or self.leading_port or self.master_port
+        return self._replace(me=first.name, master_address=first.address, master_port=port)
+
+    def port_of(self, job: Job, name: str) -> int:
+        """The master port of the role ``name`` of ``job``."""
+        first = next(role.hosts[0] for role in job.roles if role.name == name)
+        seat = next(seat for seat in self.seats if seat.name == first)
+        return seat.port_of(name) or self.leading_port or self.master_port
 
     @property
     def world_size(self) -> int:
@@ -147,8 +200,8 @@ class Roster(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether every host of the group can run its part; one that can't has said so by a capacity of 0."""
-        return all(seat.capacity for seat in self.group)
+        """Whether every host of the job's groups can run its part; one that can't has said so by a capacity of 0."""
+        return all(seat.capacity for seat in self.seats if seat.grouped)
 
     @property
     def seat(self) -> Seat:
@@ -175,17 +228,36 @@ class Roster(NamedTuple):
             first += seat.slots
         return found
 
+    @property
+    def all_ranks(self) -> dict[str, range]:
+        """The ranks of every host in its own group."""
+        names = dict.fromkeys(seat.role for seat in self.seats if seat.grouped)
+        return {host: each for name in names for host, each in self.seen_by(name).ranks.items()}
+
+    def worlds(self, worlds: tuple[World, ...]) -> tuple[World, ...]:
+        """``worlds`` with the hosts' names, which the roll call may have learned."""
+        hosts_of: dict[str, frozenset[str]] = {}
+        for world in worlds:
+            own = frozenset(seat.name for seat in self.seats if seat.role == world.name)
+            same = next((one.name for one in worlds if not one.beside and one.hosts == world.hosts), world.name)
+            beside = frozenset(seat.name for seat in self.seats if seat.role == same)
+            hosts_of[world.name] = beside if world.beside else own
+        return tuple(world._replace(hosts=hosts_of[world.name]) for world in worlds)
+
     def settled(self, job: Job) -> Job:
         """``job`` with the roster's names, which the roll call learned where the platform names no hosts, and with its
         order.
         """
         hosts, group = (tuple(seat.name for seat in seats) for seats in (self.seats, self.group))
         if job.unnamed is not None:
-            return job._replace(hosts=hosts, group_hosts=hosts, current_host=self.me, unnamed=None)
+            named = roles.renamed(job, dict(zip(job.hosts, hosts, strict=True)))
+            return job._replace(hosts=hosts, group_hosts=group, current_host=self.me, unnamed=None, roles=named)
         return job if hosts == job.hosts else job._replace(hosts=hosts, group_hosts=group)
 
     def summary(self, launcher: str, independent: bool = False) -> str:
         """One sentence for the log: how many hosts and ranks ``launcher`` has; or ``independent`` programs."""
+        if self.seat.role:
+            return self._roles()
         each = self._each()
         outside = len(self.seats) - len(self.group)
         others = f"; {outside} more outside the group" if outside else ""
@@ -194,6 +266,16 @@ class Roster(NamedTuple):
             ranks = f"{len(self.group)} independent programs, no common world"
         hosts = "1 host is" if len(self.group) == 1 else f"{len(self.group)} hosts are"
         return f"{hosts} here: launcher {launcher}, {ranks}{others}"
+
+    def _roles(self) -> str:
+        parts = []
+        for role in dict.fromkeys(seat.role for seat in self.seats):
+            group = [seat for seat in self.seats if seat.role == role]
+            where = group[0].name if len(group) == 1 else f"{group[0].name} to {group[-1].name}"
+            ranks = sum(seat.slots for seat in group)
+            parts.append(f"{role} on {where} ({group[0].launcher}, {ranks} rank{'s' if ranks != 1 else ''})")
+        hosts = "1 host is" if len(self.seats) == 1 else f"{len(self.seats)} hosts are"
+        return f"{hosts} here: {'; '.join(parts)}"
 
     def _each(self) -> str:
         """Counts the ranks of the hosts; those that differ from most are named."""
@@ -215,7 +297,9 @@ class Roster(NamedTuple):
             else seat
             for seat in self.seats
         )
-        return self._replace(seats=seats, attempt=attempt.number, master_port=attempt.master_port)
+        leads = self.leading_host in ("", *(seat.name for seat in self.group))
+        port = attempt.master_port if leads else self.master_port
+        return self._replace(seats=seats, attempt=attempt.number, master_port=port, leading_port=attempt.master_port)
 
     def to_wire(self) -> dict[str, Any]:
         """As a JSON object, without ``me``."""
@@ -245,6 +329,8 @@ class Roster(NamedTuple):
                 value["attempt"],
                 value["max_restarts"],
                 value["launch_port"],
+                value["leading_host"],
+                value["leading_port"],
             )
         except (KeyError, IndexError, TypeError) as error:
             raise ValueError(f"not a roster: {error!r}") from None
@@ -256,6 +342,8 @@ class Roster(NamedTuple):
                 raise ValueError(f"not a roster: {wrong} are not 0 to {MOST_SLOTS}")
             if len(seat.ports) > MOST_PORTS or not all(type(port) is int and 0 < port < 65536 for port in seat.ports):
                 raise ValueError(f"not a roster: the ports of {seat.name} are not at most {MOST_PORTS} from 1 to 65535")
+            if len(seat.role_ports) > MOST_PORTS or not all(isinstance(text, str) for text in seat.role_ports):
+                raise ValueError(f"not a roster: the ports of the roles of {seat.name} are no texts")
             if not is_ssh_key(seat.ssh_key):
                 raise ValueError(f"not a roster: the ssh key of {seat.name} is none of ssh-keygen's")
         if not 0 < roster.master_port <= _MOST_NUMBER:
@@ -265,7 +353,7 @@ class Roster(NamedTuple):
         texts = (
             roster.session,
             roster.master_address,
-            *(text for s in roster.seats for text in (s.name, s.address, s.version)),
+            *(text for s in roster.seats for text in (s.name, s.address, s.version, s.role, *s.role_ports, s.launcher)),
         )
         if not all(map(str.isprintable, texts)):
             raise ValueError("not a roster: a name, address or version in it can't be printed")
@@ -273,7 +361,7 @@ class Roster(NamedTuple):
             raise ValueError("not a roster: two seats have one name")
         if me not in {seat.name for seat in roster.seats}:
             raise ValueError(f"the roster has no seat for {me}")
-        return roster
+        return roster.seen_by(roster.seat.role)._replace(me=me)
 
 
 def is_ssh_key(text: str) -> bool:
@@ -290,7 +378,9 @@ _NO_SIGNS = {ord(sign): "A" for sign in "+/="}
 def _seat(row: Any) -> Seat:
     seat = Seat(*row)
     ports: Any = seat.ports
-    return seat._replace(ports=tuple(ports)) if isinstance(ports, list) else seat
+    role_ports: Any = seat.role_ports
+    seat = seat._replace(ports=tuple(ports)) if isinstance(ports, list) else seat
+    return seat._replace(role_ports=tuple(role_ports)) if isinstance(role_ports, list) else seat
 
 
 _TEXT = (str,)
@@ -305,6 +395,8 @@ _ROSTER_TYPES: dict[str, tuple[type, ...]] = {
     "me": _TEXT,
     "attempt": _NUMBER,
     "max_restarts": _NUMBER,
+    "leading_host": _TEXT,
+    "leading_port": _NUMBER,
 }
 _SEAT_TYPES: dict[str, tuple[type, ...]] = {
     "name": _TEXT,
@@ -315,4 +407,7 @@ _SEAT_TYPES: dict[str, tuple[type, ...]] = {
     "capacity": _NUMBER,
     "ports": (tuple,),
     "ssh_key": _TEXT,
+    "role": _TEXT,
+    "role_ports": (tuple,),
+    "launcher": _TEXT,
 }

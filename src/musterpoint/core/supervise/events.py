@@ -4,14 +4,25 @@ These are the events and actions of the policy (:mod:`musterpoint.core.supervise
 :mod:`musterpoint.core.channel.peers`. A rank is identified by its key, the local rank.
 """
 
-from typing import Union
+from typing import Literal, Union
 
 from musterpoint.base.failure import Failure, Secondary
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.peers import PeerEvent
+from musterpoint.core.job.model import Ends
 from musterpoint.core.launch.launch_plan import Role
 
 Key = int
+"""A rank here by its local rank."""
+Live = Union[Key, str]
+"""What is waited for here: a rank, or by its name the program of a role beside the ranks whose end is the job's."""
+Whom = Literal["all", "job", "services"]
+
+
+class Held(NamedTuple):
+    """Programs whose end is the job's wait for other roles; ``names`` are those of their own roles."""
+
+    names: frozenset[str]
 
 
 class PlanStarted(NamedTuple):
@@ -30,7 +41,7 @@ class RankEnded(NamedTuple):
     ``cut_short``: the failure that it was about to be when another one's met it.
     """
 
-    key: Key
+    key: Live
     failure: Failure | None
     cut_short: Failure | None = None
 
@@ -42,11 +53,14 @@ class Raised(NamedTuple):
 
 
 class ServiceOrLauncherStarted(NamedTuple):
-    """A service or a launcher runs. ``users``: it is the user's own; a stop signals it and waits for its end."""
+    """A service or a launcher runs. ``users``: it is the user's own; a stop signals it and waits for its end. ``ends``:
+    of the program of a role beside this host's own; None: it is none.
+    """
 
     name: str
     role: Role
     users: bool = False
+    ends: Ends | None = None
 
 
 class ServiceOrLauncherEnded(NamedTuple):
@@ -81,11 +95,20 @@ class RootCauseDue(NamedTuple):
     """The leader has not announced the root cause for too long after a failure here."""
 
 
+class ServicesDue(NamedTuple):
+    """Half of a stop's grace is over: roles that serve others are told, too."""
+
+
+class LeftDue(NamedTuple):
+    """A role that serves others has ended with 0, and the job's own roles aren't through a moment later."""
+
+
 class LeaveDue(NamedTuple):
     """The time to wait for other hosts, launchers or services is over."""
 
 
 LocalEvent = Union[
+    Held,
     PlanStarted,
     RankEnded,
     Raised,
@@ -95,6 +118,8 @@ LocalEvent = Union[
     StopAsked,
     KillDue,
     RootCauseDue,
+    ServicesDue,
+    LeftDue,
     LeaveDue,
 ]
 Event = Union[LocalEvent, PeerEvent]
@@ -120,17 +145,20 @@ class ReportDone(NamedTuple):
 
 
 class SignalRanks(NamedTuple):
-    """Send ``signal`` to every live rank and to services of the user's own, once; they have ``seconds``."""
+    """Send ``signal`` to every live rank and to services of the user's own, once; they have ``seconds``. ``whom``: only
+    to those whose end is the job's, or to those that serve them.
+    """
 
     signal: int
     seconds: float
+    whom: Whom = "all"
 
 
 class StartTimer(NamedTuple):
     """Deliver ``event`` after ``seconds``; a timer of the same kind is replaced."""
 
     seconds: float
-    event: KillDue | RootCauseDue | LeaveDue
+    event: KillDue | RootCauseDue | ServicesDue | LeftDue | LeaveDue
 
 
 class KillTree(NamedTuple):

@@ -14,11 +14,13 @@ from musterpoint.core.processes.signal_once import SignalOnce
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.events import (
     Broken,
+    Held,
     LocalEvent,
     PlanStarted,
     RankEnded,
     ServiceOrLauncherEnded,
     ServiceOrLauncherStarted,
+    Whom,
 )
 from musterpoint.core.supervise.foreign_ranks import ForeignRanks
 from musterpoint.core.supervise.left_running import LeftRunning
@@ -66,8 +68,33 @@ class HostProcesses:
     # -- starting --
 
     def start(self, plan: LaunchPlan, environ: Mapping[str, str]) -> None:
-        """Starts the plan's processes, services first."""
-        self.foreign.started = started = StartedPlan(plan, environ)
+        """Starts the plan's processes, services first; those of roles when their gates open."""
+        self.foreign.started = StartedPlan(plan, environ)
+        if plan.gates:
+            self._emit(Held(frozenset(gate.role for gate in plan.gates if gate.ends == "job")))
+        else:
+            self._start_own()
+
+    def start_role(self, role: str) -> None:
+        """Starts the programs of ``role`` here: those of this host's own, or the one beside them."""
+        plan = self.plan
+        if role == plan.gates[0].role:
+            self._start_own()
+            return
+        for process in plan.processes:
+            if process.of_role == role:
+                self._start_planned(process)
+
+    def pids_of(self, role: str) -> list[int]:
+        """The programs of ``role`` that run here."""
+        if role == self.plan.gates[0].role:
+            return [*self.ranks.by_pid, *self.others.pids_of("")]
+        return self.others.pids_of(role)
+
+    def _start_own(self) -> None:
+        """Starts the ranks, and what they need."""
+        assert self.started is not None
+        started, plan = self.started, self.plan
         keys = tuple(range(plan.local_ranks))
         self.ranks.expect(plan.local_ranks, plan.world_size)
         self.ends.hidden.expect(0 if plan.independent else plan.world_size, started.runs_script)
@@ -77,7 +104,8 @@ class HostProcesses:
 
             self._meeting = MeetingWatch(self._context, plan.meeting, plan.world_size, lambda: [*self.ranks.by_pid])
         for process in sorted(plan.processes, key=lambda process: process.role != "service"):
-            self._start_planned(process)
+            if not process.of_role:
+                self._start_planned(process)
         for process in plan.of_others:
             self.foreign.let_others_start(started, process)
 
@@ -142,7 +170,8 @@ class HostProcesses:
         pid = self.starter.start(self.started, process, False)
         started = ServiceOrLauncher(process, pid, on_end)
         self.others.add(started)
-        self._emit(ServiceOrLauncherStarted(process.name, process.role, started.is_users))
+        ends = self.plan.ends_of(process) if process.of_role else None
+        self._emit(ServiceOrLauncherStarted(process.name, process.role, started.is_users, ends))
 
     def serve(self, process: ProcessPlan, connection: int) -> None:
         """Starts a service for one caller, with the ``connection`` as its stdin and stdout.
@@ -194,7 +223,7 @@ class HostProcesses:
             if failure is not None:
                 self._emit(Broken(failure))
         self._emit(event)
-        if isinstance(event, RankEnded) and event.failure is None:
+        if isinstance(event, RankEnded) and event.failure is None and isinstance(event.key, int):
             self.foreign.mpi_exits.ended(self.ranks.up.get(event.key))
 
     def reap(self) -> None:
@@ -233,14 +262,23 @@ class HostProcesses:
 
     # -- stopping --
 
-    def signal_ranks(self, signo: int, seconds: float, stopping: bool = False) -> None:
+    def signal_ranks(self, signo: int, seconds: float, stopping: bool = False, whom: Whom = "all") -> None:
         """Sends ``signo`` to every live rank and to services of the user's own, once; then to what ranks left behind.
 
         All have ``seconds``, output included. ``stopping``: what those that were left behind fail with is told.
+        ``whom``: only programs whose end is the job's, or those that serve them.
         """
-        self.is_ending = True
-        self.others.signal(signo)
-        self._context.record("ranks-signalled", signal=signo, ranks=self.ends.signal(signo, seconds, stopping))
+        self.others.signal(signo, lambda process: whom == "all" or (self._is_jobs(process) == (whom == "job")))
+        if self.own_are(whom):
+            self.is_ending = True
+            self._context.record("ranks-signalled", signal=signo, ranks=self.ends.signal(signo, seconds, stopping))
+
+    def own_are(self, whom: Whom) -> bool:
+        """Whether this host's ranks are among those."""
+        return whom == "all" or self.started is None or (self.plan.own_ends == "job") == (whom == "job")
+
+    def _is_jobs(self, process: ProcessPlan) -> bool:
+        return self.started is None or self.plan.ends_of(process) == "job"
 
     def kill(self) -> None:
         """SIGKILL to everything of the job."""

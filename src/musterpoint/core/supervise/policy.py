@@ -11,8 +11,9 @@ from typing import Any, Callable
 from musterpoint.base.failure import Failure, lost_host
 from musterpoint.base.stop_budget import end_grace
 from musterpoint.core.channel import peers
+from musterpoint.core.job.model import Ends
 from musterpoint.core.supervise import events as ev
-from musterpoint.core.supervise.events import Action, Event
+from musterpoint.core.supervise.events import Action, Event, Whom
 from musterpoint.core.supervise.state import SIGINT, Decision, Rules, State, code_of, first_line, first_lines
 
 ROOT_CAUSE_SECONDS = 60.0
@@ -27,6 +28,8 @@ UNKILLABLE_SECONDS = 5.0
 """After SIGKILL: a process that is stuck in the kernel for longer isn't waited for."""
 LENT_SECONDS = 0.3
 """What other hosts get beyond the ranks here, at the end of a launch that the job above has told to end."""
+LEFT_SECONDS = 3.0
+"""Within which the end of the job's roles explains that of a role that serves them: both are on their way."""
 LATE_SECONDS = 2.0
 """What a late host gets beyond its ranks' grace, to report that it is done."""
 
@@ -46,15 +49,31 @@ def _end_grace(state: State, rules: Rules) -> float:
 # -- plans and processes start --
 
 
+def _held(state: State, event: ev.Held, rules: Rules) -> Decision:
+    return state._replace(pending=event.names), []
+
+
 def _plan_started(state: State, event: ev.PlanStarted, rules: Rules) -> Decision:
-    state = state._replace(live=frozenset(event.keys), foreign=event.foreign, mpi=event.mpi)
-    return (state, []) if event.keys else _all_ended_here(state, [], rules)
+    live = state.live | frozenset(event.keys)
+    state = state._replace(live=live, foreign=event.foreign, mpi=event.mpi, pending=state.pending - {rules.role})
+    return (state, []) if live or state.pending else _all_ended_here(state, [], rules)
 
 
 def _service_or_launcher_started(state: State, event: ev.ServiceOrLauncherStarted, rules: Rules) -> Decision:
     if event.role == "launcher":
         return state._replace(launchers=state.launchers | {event.name}), []
+    if event.ends is not None:
+        return _role_started(state, event.name, event.ends), []
     return (state._replace(services=state.services | {event.name}), []) if event.users else (state, [])
+
+
+def _role_started(state: State, name: str, ends: Ends) -> State:
+    """The program of a role beside this host's own runs."""
+    state = state._replace(pending=state.pending - {name}, services=state.services | {name})
+    if ends == "job":
+        return state._replace(live=state.live | {name})
+    may_leave = state.may_leave | {name} if ends == "never" else state.may_leave
+    return state._replace(beside=state.beside | {name}, may_leave=may_leave)
 
 
 # -- processes end --
@@ -75,8 +94,16 @@ def _rank_ended(state: State, event: ev.RankEnded, rules: Rules) -> Decision:
         # the first one itself may have been on its way out
         if (cut_short.host, cut_short.rank) != (first.host, first.rank) and cut_short.says_what(first):
             state = state._replace(failed=(*state.failed, cut_short._replace(code=first.code)))
-    if state.live or state.phase not in ("running", "ending"):
+    return _end_of_one(state, actions, rules)
+
+
+def _end_of_one(state: State, actions: list[Action], rules: Rules) -> Decision:
+    """A rank, or the program of a role that counts as one, has ended: it may be the last here."""
+    if state.live or state.pending or state.phase not in ("running", "ending"):
         return state, actions
+    serves = rules.ends == "with" and state.phase == "running" and state.failure is None
+    if serves and not state.group_ended:
+        return _leaves(state, rules.role, actions)
     if state.failure is not None and _is_kept(state, rules):
         # --on-failure finish: the failure was kept until every rank here had ended
         return state._replace(phase="judging"), [*actions, *_report(state.failure)]
@@ -86,6 +113,26 @@ def _rank_ended(state: State, event: ev.RankEnded, rules: Rules) -> Decision:
 def _is_kept(state: State, rules: Rules) -> bool:
     """Whether a failure wasn't reported yet: with ``--on-failure finish`` the ranks here end first."""
     return not state.root_cause and not state.stop_signal and (state.phase == "running" or rules.finish_on_failure)
+
+
+def _leaves(state: State, role: str, actions: list[Action]) -> Decision:
+    """A role that serves others has ended with 0: because the job's own are through, which may not be known yet, or
+    too early.
+    """
+    return state._replace(left=(*state.left, role)), [*actions, ev.StartTimer(LEFT_SECONDS, ev.LeftDue())]
+
+
+def _left_due(state: State, event: ev.LeftDue, rules: Rules) -> Decision:
+    if state.group_ended or state.stopped_by or not state.left or state.phase not in ("running", "waiting"):
+        return state, []
+    return _failed_here(state, _left_early(state.left[0], rules), rules)
+
+
+def _left_early(role: str, rules: Rules) -> Failure:
+    runs = f"while {rules.job_roles} still {'run' if ' and ' in rules.job_roles else 'runs'}"
+    reason = f"{role} on {rules.host} left {runs}: it ended with exit code 0\n"
+    reason += f'a role that serves others is told to end when they are through; ends = "never" lets {role} leave before'
+    return Failure(rules.host, 1, "user", "user", reason, role=role)
 
 
 def _spoilt(state: State, failure: Failure) -> Decision:
@@ -102,7 +149,20 @@ def _spoilt(state: State, failure: Failure) -> Decision:
 
 def _service_or_launcher_ended(state: State, event: ev.ServiceOrLauncherEnded, rules: Rules) -> Decision:
     """The ranks that a launcher started here need it; a service or MPI daemon is needed by other hosts' ranks, too."""
-    state = state._replace(launchers=state.launchers - {event.name}, services=state.services - {event.name})
+    was_beside, was_live = event.name in state.beside, event.name in state.live
+    state = state._replace(
+        launchers=state.launchers - {event.name},
+        services=state.services - {event.name},
+        beside=state.beside - {event.name},
+        live=state.live - {event.name},
+    )
+    if was_live:
+        return _rank_ended(state, ev.RankEnded(event.name, event.failure), rules)
+    if was_beside and (state.group_ended or state.services_told) and state.phase != "leaving":
+        return state, []
+    early = event.failure is None and not state.stopped_by and state.phase in ("running", "waiting")
+    if was_beside and early and event.name not in state.may_leave:
+        return _leaves(state, event.name, [])
     if state.phase == "leaving":
         if state.services or state.launchers:
             return state, []
@@ -132,7 +192,7 @@ def _failed_here(state: State, failure: Failure, rules: Rules) -> Decision:
     if state.failure is not None or state.root_cause is not None:
         return state, []
     state = state._replace(failure=failure)
-    if rules.finish_on_failure and state.live:
+    if rules.finish_on_failure and (state.live or state.pending):
         return state, [ev.Say(f"{first_line(failure)}; the other ranks go on (--on-failure finish)")]
     return state._replace(phase="judging"), _report(failure)
 
@@ -182,35 +242,52 @@ def _job_failed(state: State, event: peers.JobFailed, rules: Rules) -> Decision:
     if state.stop_signal and rules.finish_on_failure:
         return state, []
     stopping = state.stopped_by != ""
+    if not rules.finish_on_failure:
+        state = state._replace(pending=frozenset())
     state = state._replace(root_cause=event.failure, counted=event.secondary, stopped_by="", stop_signal=0, spoilt=None)
     where = "" if event.failure.host == rules.host else f" (first failure, on {event.failure.host})"
     actions: list[Action] = [ev.Say(f"{first_lines(event.failure)}{where}")]
-    if stopping and state.phase != "judging":
-        return state, actions  # all that has to end is ending already
+    if stopping and state.phase != "judging":  # all that has to end is ending already, but for who serves it
+        late = state._replace(services_told=True)
+        return late, [*actions, *_tell_services(state, rules)] if not state.services_told else actions
     if state.phase == "waiting":
         # our ranks ended well: only the code changes, and how long we wait for the others
         return (state, actions) if rules.finish_on_failure else _wait_for_late_hosts(state, actions, rules)
-    if rules.finish_on_failure and state.live:
+    if rules.finish_on_failure and (state.live or state.pending):
         return state._replace(phase="running"), actions
-    state = state._replace(phase="ending", signalled=True)
+    state = state._replace(phase="ending", signalled=True, services_told=True)
     seconds = _end_grace(state, rules)
     if not state.live:
         return _all_ended_here(state, [*actions, *_signal_services(state, rules.stop_signal, seconds)], rules)
     return state, [*actions, *_end_ranks(rules.stop_signal, seconds)]
 
 
-def _end_ranks(signal: int, seconds: float) -> list[Action]:
-    return [ev.SignalRanks(signal, seconds), ev.StartTimer(seconds, ev.KillDue())]
+def _end_ranks(signal: int, seconds: float, whom: Whom = "all") -> list[Action]:
+    return [ev.SignalRanks(signal, seconds, whom), ev.StartTimer(seconds, ev.KillDue())]
+
+
+def _serves(state: State, rules: Rules) -> bool:
+    """Whether a program here serves the job's own roles, and wasn't told to end."""
+    return not state.services_told and bool(state.beside or (rules.ends != "job" and state.live))
+
+
+def _tell_services(state: State, rules: Rules) -> list[Action]:
+    """Who serves the job's own roles gets the rest of a stop's grace, at least half of it."""
+    if not _serves(state, rules):
+        return []
+    signal = SIGINT if state.stop_signal == SIGINT else rules.stop_signal
+    return [ev.SignalRanks(signal, rules.grace / 2, "services")]
 
 
 def _wait_for_late_hosts(state: State, actions: list[Action], rules: Rules) -> Decision:
     seconds = _end_grace(state, rules)
     late = ev.StartTimer(seconds + LATE_SECONDS, ev.LeaveDue())
-    return state._replace(signalled=True), [*actions, *_signal_services(state, rules.stop_signal, seconds), late]
+    told = state._replace(signalled=True, services_told=True)
+    return told, [*actions, *_signal_services(state, rules.stop_signal, seconds), late]
 
 
-def _signal_services(state: State, signal: int, seconds: float) -> list[Action]:
-    return [ev.SignalRanks(signal, seconds)] if state.services else []
+def _signal_services(state: State, signal: int, seconds: float, whom: Whom = "all") -> list[Action]:
+    return [ev.SignalRanks(signal, seconds, whom)] if state.services else []
 
 
 # -- a stop --
@@ -242,25 +319,39 @@ def _stop(state: State, host: str, signal: int, actions: list[Action], rules: Ru
     """What comes first at the leader counts: a failure that is only reported comes after a stop that it tells of."""
     if state.phase == "leaving" or (state.root_cause is not None and not rules.finish_on_failure):
         return state, actions  # it is ending anyway, with the failure that came first
-    state = state._replace(stopped_by=host, stop_signal=signal)
+    state = state._replace(stopped_by=host, stop_signal=signal, pending=frozenset())
     if state.failure is not None:
         state, said = _spoilt(state, state.failure)
         actions = [*actions, *said]
     sent = SIGINT if signal == SIGINT else rules.stop_signal  # Ctrl-C reaches the ranks as it is
+    # a checkpoint of the job's own roles may need who serves them
+    whom: Whom = "job" if _serves(state, rules) else "all"
+    actions = [*actions, ev.StartTimer(rules.grace / 2, ev.ServicesDue())] if whom == "job" else actions
     if state.phase == "waiting":
-        services = [] if state.signalled else _signal_services(state, sent, rules.grace)
+        services = [] if state.signalled else _signal_services(state, sent, rules.grace, whom)
         late = ev.StartTimer(rules.grace + LATE_SECONDS, ev.LeaveDue())
         return state._replace(signalled=True), [*actions, *services, late]
     state = state._replace(phase="ending", signalled=True)
     if not state.live:
-        return _all_ended_here(state, [*actions, *_signal_services(state, sent, rules.grace)], rules)
-    return state, [*actions, *_end_ranks(sent, rules.grace)]
+        return _all_ended_here(state, [*actions, *_signal_services(state, sent, rules.grace, whom)], rules)
+    return state, [*actions, *_end_ranks(sent, rules.grace, whom)]
 
 
-def _stop_outside(state: State, rules: Rules) -> Decision:
-    """--outside stop: the group is done, so what runs outside it is ended, which is no failure."""
-    actions: list[Action] = [ev.Say("the distribution group is done: stopping the program here (--outside stop)")]
-    state = state._replace(phase="ending", stopped_by=rules.host, stop_signal=0, signalled=True)
+def _services_due(state: State, event: ev.ServicesDue, rules: Rules) -> Decision:
+    """Half of a stop's grace is over."""
+    actions = _tell_services(state, rules)
+    return state._replace(services_told=True), actions
+
+
+def _end_service(state: State, rules: Rules) -> Decision:
+    """The job's own roles are through: the program here, which served them, is ended, which is no failure."""
+    what = f"{rules.role} is told to end" if rules.role else "stopping the program here (--outside stop)"
+    done = f"{rules.job_roles} {'are' if ' and ' in rules.job_roles else 'is'} through" if rules.role else ""
+    actions: list[Action] = [ev.Say(f"{done or 'the distribution group is done'}: {what}")]
+    state = state._replace(phase="ending", stopped_by=rules.host, stop_signal=0, signalled=True, services_told=True)
+    state = state._replace(failure=None, pending=frozenset())
+    if not state.live:
+        return _all_ended_here(state, [*actions, *_signal_services(state, rules.stop_signal, rules.grace)], rules)
     return state, [*actions, *_end_ranks(rules.stop_signal, rules.grace)]
 
 
@@ -296,9 +387,15 @@ def _all_ended_here(state: State, actions: list[Action], rules: Rules) -> Decisi
 
 
 def _group_ended(state: State, event: peers.GroupEnded, rules: Rules) -> Decision:
-    """The ranks of the distribution group have ended on all its hosts."""
-    stops = rules.outside and rules.outside_stops and state.live and state.phase == "running"
-    return _stop_outside(state, rules) if stops else (state, [])
+    """The programs whose end is the job's have ended on all hosts."""
+    state = state._replace(group_ended=True)
+    if rules.ends != "job" and state.phase in ("running", "judging") and state.root_cause is None:
+        return _end_service(state, rules)
+    actions = _tell_services(state, rules)
+    if actions and not state.stop_signal and state.phase == "waiting":
+        seconds = rules.grace + LATE_SECONDS
+        actions = [ev.SignalRanks(rules.stop_signal, rules.grace, "services"), ev.StartTimer(seconds, ev.LeaveDue())]
+    return state._replace(services_told=True), actions
 
 
 def _all_done(state: State, event: peers.AllDone, rules: Rules) -> Decision:
@@ -319,10 +416,11 @@ def _all_done(state: State, event: peers.AllDone, rules: Rules) -> Decision:
     if state.foreign and not code:
         actions.append(ev.Release())
     seconds = _time_to_leave(state, code, rules)
-    if not state.signalled:
+    if not state.signalled or _serves(state, rules):
         actions += _signal_services(state, rules.stop_signal, seconds)
     if not state.services and (code or not state.launchers):
         return state._replace(phase="over"), [*actions, ev.Finish()]
+    state = state._replace(services_told=True)
     if not (state.signalled and state.services):
         actions.append(ev.StartTimer(seconds, ev.LeaveDue()))
     return state._replace(phase="leaving", signalled=True), actions
@@ -332,6 +430,8 @@ def _time_to_leave(state: State, code: int, rules: Rules) -> float:
     """Seconds that launchers and services get when all hosts are done."""
     if code:
         return _end_grace(state, rules)
+    if state.beside:
+        return rules.grace
     if state.launchers:
         return MPI_SECONDS if state.mpi else LAUNCHER_SECONDS
     return SERVICE_SECONDS
@@ -355,6 +455,7 @@ def _peer_back(state: State, event: peers.PeerBack, rules: Rules) -> Decision:
 
 
 _HANDLERS: dict[type[Event], Callable[[State, Any, Rules], Decision]] = {
+    ev.Held: _held,
     ev.PlanStarted: _plan_started,
     ev.ServiceOrLauncherStarted: _service_or_launcher_started,
     ev.RankEnded: _rank_ended,
@@ -366,6 +467,8 @@ _HANDLERS: dict[type[Event], Callable[[State, Any, Rules], Decision]] = {
     peers.JobFailed: _job_failed,
     ev.StopAsked: _stop_asked,
     peers.StopAll: _stop_all,
+    ev.ServicesDue: _services_due,
+    ev.LeftDue: _left_due,
     ev.KillDue: _kill_due,
     peers.GroupEnded: _group_ended,
     peers.AllDone: _all_done,

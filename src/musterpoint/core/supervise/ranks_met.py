@@ -101,7 +101,7 @@ class MeetingWatch:
         pids = list(self._pids())
         for pid, below in process_tree.descendants_of(pids, self._proc).items() if pids else ():
             for each in (pid, *(stat.pid for stat in below)):
-                owners.update(dict.fromkeys(_inodes(each, self._proc), pid))
+                owners.update(dict.fromkeys(process_tree.socket_inodes(each, self._proc), pid))
                 self._uses_library = self._uses_library or self._is_of_world(each)
         own = [row for row in found if row.inode in owners and row.state == "01"]
         places = {row.local: owners[row.inode] for row in own}
@@ -183,21 +183,6 @@ def _forms(address: str) -> tuple[str, ...]:
         mapped = int.from_bytes(b"\0\0\xff\xff", sys.byteorder)
         return (text, f"{0:016X}{mapped:08X}{text}") if family == socket.AF_INET else (text,)
     return ()
-
-
-def _inodes(pid: int, proc: str) -> Iterator[str]:
-    """The inodes of a process's sockets."""
-    try:
-        names = os.listdir(f"{proc}/{pid}/fd")
-    except OSError:
-        return
-    for name in names:
-        try:
-            target = os.readlink(f"{proc}/{pid}/fd/{name}")
-        except OSError:
-            continue
-        if target.startswith("socket:["):
-            yield target[8:-1]
 
 
 def _runs(pid: int, threads: tuple[str, ...], proc: str) -> bool:

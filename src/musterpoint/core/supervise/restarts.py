@@ -207,7 +207,7 @@ class Restarts:
 
     @property
     def _leads(self) -> bool:
-        return self._roster.me == self._roster.group[0].name
+        return self._roster.me == self._roster.leader
 
     def _decide(self) -> None:
         """Once all are ready; a stop waits for nobody, as nothing begins after it."""

@@ -44,10 +44,14 @@ class ServicesAndLaunchers:
         self._signalled.discard(pid)
         return self._running.pop(pid)
 
-    def signal(self, signo: int) -> None:
-        """Sends ``signo`` to the user's own services, once each."""
+    def pids_of(self, role: str) -> list[int]:
+        """The programs of a role beside this host's own; empty: of that one."""
+        return [pid for pid, running in self._running.items() if running.process.of_role == role]
+
+    def signal(self, signo: int, chosen: Callable[[ProcessPlan], bool] = lambda process: True) -> None:
+        """Sends ``signo`` to the user's own services that are ``chosen``, once each."""
         for pid, running in self._running.items():
-            if running.is_users and pid not in self._signalled:
+            if running.is_users and pid not in self._signalled and chosen(running.process):
                 self._signalled.add(pid)
                 self._once.send(pid, signo)
 

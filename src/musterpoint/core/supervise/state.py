@@ -6,7 +6,8 @@ from musterpoint.base import exit_codes
 from musterpoint.base.failure import Failure, Secondary
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.topics.raised_ranks import LATE
-from musterpoint.core.supervise.events import Action, Key
+from musterpoint.core.job.model import Ends
+from musterpoint.core.supervise.events import Action, Live
 
 SIGINT, SIGTERM = 2, 15
 SHORTEST_START = 300.0
@@ -27,7 +28,8 @@ class Rules(NamedTuple):
 
     ``grace`` is seconds between ``stop_signal``, which ranks get first, and SIGKILL. ``stop_code`` is the exit code of
     a stopped job. ``finish_on_failure`` is ``--on-failure finish``. ``outside`` says that this host is outside the
-    distribution group, ``outside_stops`` that its program is stopped when the group is done. ``tolerates_lost_peers``
+    distribution group. ``ends``: whose end ends the job, that of the program here or of others; ``role`` is its role,
+    in a job of several, and ``job_roles`` those whose end is the job's, for people. ``tolerates_lost_peers``
     is the plan's. ``stall_timeout`` is seconds (None: never), ``stall_ends`` ``--on-stall end``. ``start_timeout`` is
     seconds in which others have to start this host's ranks. ``lent``: this is a launch in another job's program, which
     tells all hosts of a stop.
@@ -39,7 +41,9 @@ class Rules(NamedTuple):
     stop_code: int = exit_codes.STOPPED
     finish_on_failure: bool = False
     outside: bool = False
-    outside_stops: bool = False
+    ends: Ends = "job"
+    role: str = ""
+    job_roles: str = ""
     tolerates_lost_peers: bool = False
     stall_timeout: float | None = None
     stall_ends: bool = True
@@ -55,13 +59,16 @@ class State(NamedTuple):
     by their names. ``failure`` is what this host has reported,
     ``root_cause`` what the leader announced. ``failed`` are the failures of ranks here; ``counted`` is what the leader
     knows of all hosts' beside the root cause. ``spoilt``: a failure here while the ranks were stopping.
+    ``pending``: roles of this host whose end is the job's and which wait for others still. ``beside``: running programs
+    of roles beside its own that serve others; ``may_leave``: those that may end before the job's. ``group_ended``: the
+    job's own roles are through; ``services_told``: who serves them was told so. ``left``: roles that ended before.
     ``stopped_by`` is the host where ``stop_signal`` came, ``interrupted`` that a signal to stop came to this host
     since its ranks were told to end, or told them. ``signalled`` says that the ranks and services here were asked to
     end, ``killed`` that all was killed.
     """
 
     phase: Phase = "running"
-    live: frozenset[Key] = frozenset()
+    live: frozenset[Live] = frozenset()
     foreign: bool = False
     mpi: bool = False
     launchers: frozenset[str] = frozenset()
@@ -76,6 +83,12 @@ class State(NamedTuple):
     interrupted: bool = False
     signalled: bool = False
     killed: bool = False
+    pending: frozenset[str] = frozenset()
+    beside: frozenset[str] = frozenset()
+    may_leave: frozenset[str] = frozenset()
+    group_ended: bool = False
+    services_told: bool = False
+    left: tuple[str, ...] = ()
 
     @property
     def secondary_here(self) -> Secondary:

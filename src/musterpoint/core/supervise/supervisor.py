@@ -24,6 +24,7 @@ from musterpoint.core.channel.peers import (
     StopAll,
 )
 from musterpoint.core.channel.topics.raised_ranks import RaisedAsked
+from musterpoint.core.channel.topics.ready_roles import NotReady, RoleReady
 from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.control_socket import Connection
@@ -39,6 +40,7 @@ from musterpoint.core.supervise.state import Outcome, Rules, State, code_of, fir
 from musterpoint.core.supervise.watcher import JobWatchers, Watched, Watchers
 
 if TYPE_CHECKING:
+    from musterpoint.core.supervise.gates import Gates
     from musterpoint.core.supervise.mpi_daemons import MpiDaemons
 
 DRAIN_SECONDS = 10.0
@@ -82,6 +84,7 @@ class Supervisor:
         self._awaited: Callable[[], object] = lambda: self._processes.left.remaining
         self._processes = HostProcesses(context, self.on_event, self._take_connection, rules.grace)
         self._mpi: MpiDaemons | None = None
+        self._gates: Gates | None = None
         watched = Watched(context, peers, self._processes, roster, rules, self.on_event)
         self._watchers = Watchers(watched, watchers or JobWatchers())
 
@@ -160,9 +163,32 @@ class Supervisor:
     def _start(self, plan: LaunchPlan, environ: Mapping[str, str]) -> None:
         self._watchers.starts(plan, environ)
         self._processes.start(plan, environ)
+        if plan.gates:
+            self._open_gates(plan)
+        else:
+            self._own_started()
+
+    def _own_started(self) -> None:
+        """This host's own ranks have been started."""
         self._watchers.open("planned")
         if self._mpi is not None:
             self._mpi.plan_started()
+
+    def _open_gates(self, plan: LaunchPlan) -> None:
+        """Starts the roles of this host, each once those are ready that it waits for."""
+        from musterpoint.core.supervise.gates import Gates  # 3 ms, for jobs with roles
+
+        fail: Callable[[Failure], None] = lambda failure: self.on_event(ev.Broken(failure))  # noqa: E731
+        processes = self._processes
+        self._gates = Gates(self._context, self._peers, plan.gates, self._start_role, processes.pids_of, fail)
+        self._gates.begin()
+
+    def _start_role(self, role: str) -> None:
+        if self._state.phase != "running" or self._state.stopped_by or self._processes.is_ending:
+            return
+        self._processes.start_role(role)
+        if role == self._processes.plan.gates[0].role:
+            self._own_started()
 
     @property
     def _daemons(self) -> MpiDaemons:
@@ -177,6 +203,9 @@ class Supervisor:
         act = _FOR_DAEMONS.get(type(event))
         if act is not None:
             act(self._daemons, event)
+        elif isinstance(event, (RoleReady, NotReady)):
+            if self._gates is not None and self._state.phase == "running":
+                self._gates.hear(event)
         elif isinstance(event, RaisedAsked):
             if not self._processes.is_ending:
                 self._processes.raised.tell()
@@ -219,6 +248,8 @@ class Supervisor:
                     where = self._context.host if isinstance(happened, ev.StopAsked) else happened.host
                     self.first_stop = self.first_stop or (where, happened.signal)
                 if self._state.phase != before:
+                    if self._gates is not None and self._state.phase not in ("running", "judging"):
+                        self._gates.close()
                     self._watchers.close("waiting")
                     if self._state.phase == "waiting":
                         self._watchers.open("waiting")
@@ -251,11 +282,12 @@ class Supervisor:
             self._context.record(name, phase=self._state.phase, **facts)
 
     def _signal_ranks(self, action: ev.SignalRanks) -> None:
-        stopping = bool(self._state.stopped_by)
-        if stopping:
+        stopping, own = bool(self._state.stopped_by), self._processes.own_are(action.whom)
+        if stopping and own:
             self._watchers.stopping(action.seconds)
-        self._processes.signal_ranks(action.signal, action.seconds, stopping=stopping)
-        self._watchers.told(action.seconds)
+        self._processes.signal_ranks(action.signal, action.seconds, stopping=stopping, whom=action.whom)
+        if own:
+            self._watchers.told(action.seconds)
 
     def _start_timer(self, action: ev.StartTimer) -> None:
         old = self._timers.get(type(action.event))

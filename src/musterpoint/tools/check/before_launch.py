@@ -71,7 +71,7 @@ def check_before_launch(subject: Subject, roster: Roster, waiting: Waiting, say:
     hosts = [seat.name for seat in roster.seats]
     answer = waiting.answer(json.dumps(to_json(facts)), lambda reports: _decide(reports, hosts))
     found = _read(answer) if answer is not None else tuple(host_findings(facts))
-    leads = roster.me == roster.group[0].name
+    leads = roster.me == roster.leader
     bad = [each for each in found if each.severity != "ok"]
     for each in bad:
         if each.host == roster.me or (not each.host and leads):

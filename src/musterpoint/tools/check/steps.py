@@ -150,7 +150,7 @@ class Steps:
     def __init__(self, loop: Loop, subject: Subject, roster: Roster, joint: JointSteps) -> None:
         self._loop, self._subject, self._roster, self._joint = loop, subject, roster, joint
         self._hosts = tuple(seat.name for seat in roster.seats)
-        self._leader = roster.group[0].name
+        self._leader = roster.leader
         self._me = roster.me
         self._told: dict[str, Told] = {}
         self._calls: list[Call] = []

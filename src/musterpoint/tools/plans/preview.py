@@ -33,6 +33,7 @@ from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.inputs import LOOPBACK
 from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.launch.launchers import find_launcher
+from musterpoint.core.launch.roles import are_asked, of_this_host
 from musterpoint.core.prepare import prepare_host, what_is_wanted
 from musterpoint.core.processes.pid1 import pid1_note, unstoppable_pid1
 from musterpoint.core.rollcall.roster import Roster, Seat
@@ -126,7 +127,7 @@ def as_launched(view: HostView, typed: bool, given: Mapping[str, Any], read: Rea
     Raises:
         UsageError: the launch's line is wrong.
     """
-    code = Code(view.job, view.environ, view.options.python)
+    code = Code(view.job, view.environ, view.options.python, named=not are_asked(view.options))
     found = unwrapped(view.job, given, view.environ, code.folder, read)
     return (view, typed) if found is None else (HostView(found.job, found.options, found.line.environ), True)
 
@@ -228,7 +229,7 @@ def preview(
     """
     seen = [user_environment(view.environ, view.options.python) for view in views]
     views = [
-        HostView(_placed(view.job, place), view.options, its.environ)
+        of_role(HostView(_placed(view.job, place), view.options, its.environ), given)
         for place, (view, its) in enumerate(zip(views, seen, strict=True))
     ]
     lacks = dict[str, MusterError]()
@@ -255,7 +256,7 @@ def preview(
         rosters.append(roster)
         plans.append(plan_host(each.job, each.settings, host, roster, view.environ))
     job = rosters[0].settled(views[0].job) if names else views[0].job
-    leader = job.hosts.index(job.leader)
+    leader = job.hosts.index(job.first_host)
     first, choice = views[leader], prepared[leader].choice
     notes = (
         *filter(None, (seen[0].note,)),
@@ -265,6 +266,14 @@ def preview(
     )
     made = Preview(job, prepared[leader].choice, tuple(rosters), tuple(plans), notes, seen[0].environ)
     return made._replace(lacks=tuple(lacks.values()), python=seen[0].python)
+
+
+def of_role(view: HostView, given: Mapping[str, Any] = {}) -> HostView:
+    """``view`` with the program that its host's role has, where the job has roles."""
+    if not are_asked(view.options):
+        return view
+    folder = Code(view.job, view.environ, view.options.python, named=False).folder
+    return HostView(*of_this_host(view.job, view.options, view.environ, given, folder))
 
 
 def _placed(job: Job, place: int) -> Job:
@@ -328,19 +337,36 @@ def assumed_roster(
     ``slots_of`` says how many ranks a host of the group will have. A host without an address in ``addresses`` gets
     its name in that place, until the roll call.
     """
-    grouped = set(job.group_hosts)
+    grouped = set(job.hosts if job.roles else job.group_hosts)
+    role_of = {host: role.name for role in job.roles if not role.beside for host in role.hosts}
+    port = options.master_port or job.master_port
     seats = tuple(
-        Seat(name, _address(job, name, addresses), slots_of(name) if name in grouped else 0, name in grouped, version)
+        Seat(
+            name,
+            _address(job, name, addresses),
+            slots_of(name) if name in grouped else 0,
+            name in grouped,
+            version,
+            role=role_of.get(name, ""),
+            role_ports=tuple(
+                f"{role.name}={port + at}"
+                for at, role in enumerate(job.roles, 1)
+                if role.hosts[0] == name and role.name != job.leads
+            ),
+        )
         for name in job.hosts
     )
-    return Roster(
+    roster = Roster(
         job=job.name,
         session="",
         seats=seats,
         master_address=_address(job, job.unnamed.leader if job.unnamed else job.leader, addresses),
-        master_port=options.master_port or job.master_port,
+        master_port=port,
         me=job.current_host,
+        leading_host=job.first_host if job.roles else "",
+        leading_port=port if job.roles else 0,
     )
+    return roster.seen_by(roster.seat.role)._replace(me=job.current_host)
 
 
 def _address(job: Job, name: str, addresses: Mapping[str, str]) -> str:

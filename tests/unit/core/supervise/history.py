@@ -9,7 +9,7 @@ from musterpoint.core.supervise.state import Rules, State
 
 HERE = Rules(host="algo-1", grace=105.0)
 FINISH = HERE._replace(finish_on_failure=True)
-OUTSIDE = HERE._replace(outside=True, outside_stops=True)
+OUTSIDE = HERE._replace(outside=True, ends="never")
 SCRIPT = HERE._replace(tolerates_lost_peers=True)
 
 R0, R1 = 0, 1

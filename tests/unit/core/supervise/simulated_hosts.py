@@ -177,7 +177,7 @@ class Host:
         self.outside = history.outside and index == len(history.hosts) - 1
         self.rules = Rules(
             self.name, GRACE, finish_on_failure=history.finish, tolerates_lost_peers=history.tolerates,
-            outside=self.outside, outside_stops=history.outside_stops,
+            outside=self.outside, ends="never" if self.outside and history.outside_stops else "job",
         )  # fmt: skip
         self.state = State()
         self.live: dict[ev.Key, Rank] = {}

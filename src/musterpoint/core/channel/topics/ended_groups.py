@@ -1,4 +1,4 @@
-"""The end of a group's ranks, told by the leader. No host asks: the leader knows whose ranks have ended."""
+"""The end of the ranks whose end is the job's, told by the leader. No host asks: it knows whose ranks have ended."""
 
 from musterpoint.core.channel.bounds import WireError
 from musterpoint.core.channel.peers import GroupEnded
@@ -18,7 +18,13 @@ class LeadersEndedGroups(LeaderHalf, EndedGroups):
     """Tells all hosts, also those outside the group."""
 
     def begin(self) -> None:
-        self._running = set(self._side.group - self._side.away)
+        ending = [world.hosts for world in self._side.worlds if world.ends]
+        self._running = set(frozenset[str]().union(*ending) - self._side.away)
+
+    @property
+    def all_ended(self) -> bool:
+        """Whether the programs have ended whose end is the job's."""
+        return not self._running
 
     def left(self, host: str) -> None:
         if host not in self._running:

@@ -9,7 +9,7 @@ from musterpoint.base.position import Position
 from musterpoint.base.records import NamedTuple
 from musterpoint.core.channel.bounds import Length
 from musterpoint.core.channel.peers import AllLooked, LookAsked, Stalled
-from musterpoint.core.channel.topic import LeaderHalf, Topic, WorkerHalf
+from musterpoint.core.channel.topic import LeaderHalf, Topic, WorkerHalf, World
 
 _MOST_RANKS = 65536
 
@@ -106,16 +106,19 @@ class WhoIsQuiet:
 
 
 class LeadersQuietHosts(LeaderHalf, QuietHosts):
-    """Collects who is quiet, and asks all hosts to look at their ranks."""
+    """Collects who is quiet, world by world, and asks a world's hosts to look at their ranks. Services wait for what
+    they are asked, so only worlds count whose end is the job's.
+    """
 
     def begin(self) -> None:
-        self._quiet = WhoIsQuiet(self._side.group)
+        worlds = [world for world in self._side.worlds if world.ends and not world.beside]
+        self._worlds = [(world, WhoIsQuiet(world.hosts)) for world in worlds]
 
     def quiet(self, on: bool) -> None:
-        self._decided(self._quiet.quiet(self._side.me, on))
+        self._quiet(self._side.me, on)
 
     def looked(self, positions: tuple[Position, ...] | None) -> None:
-        self._decided(self._quiet.looked(self._side.me, positions))
+        self._looked(self._side.me, positions)
 
     def stalled(self, sentence: str) -> None:
         self._side.broadcast(Stalled(sentence))
@@ -123,21 +126,37 @@ class LeadersQuietHosts(LeaderHalf, QuietHosts):
 
     def hear(self, host: str, message: Union[Quiet, Looked]) -> None:
         if isinstance(message, Quiet):
-            self._decided(self._quiet.quiet(host, message.on))
+            self._quiet(host, message.on)
         else:
-            self._decided(self._quiet.looked(host, message.positions))
+            self._looked(host, message.positions)
 
     def awaits(self) -> set[str]:
-        return self._quiet.awaited()
+        return {host for _, who in self._worlds for host in who.awaited()}
 
     def left(self, host: str) -> None:
-        self._decided(self._quiet.left(host))
+        for world, who in self._worlds:
+            if host in world.hosts:
+                self._decided(world, who.left(host))
 
-    def _decided(self, decisions: list[QuietDecision]) -> None:
+    def _quiet(self, host: str, on: bool) -> None:
+        for world, who in self._worlds:
+            if host in world.hosts:
+                self._decided(world, who.quiet(host, on))
+
+    def _looked(self, host: str, positions: tuple[Position, ...] | None) -> None:
+        for world, who in self._worlds:
+            if host in world.hosts:
+                self._decided(world, who.looked(host, positions))
+
+    def _decided(self, world: World, decisions: list[QuietDecision]) -> None:
         for decision in decisions:
-            if isinstance(decision, LookAsked):
-                self._side.broadcast(decision)
-            self._side.emit(decision)
+            if isinstance(decision, AllLooked):
+                self._side.emit(decision._replace(world=world.name))
+                continue
+            for host in sorted(world.hosts - {self._side.me}):
+                self._side.send(host, decision)
+            if self._side.me in world.hosts:
+                self._side.emit(decision)
 
 
 class WorkersQuietHosts(WorkerHalf, QuietHosts):

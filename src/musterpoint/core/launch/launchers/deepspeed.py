@@ -102,6 +102,7 @@ LAUNCHER = Launcher(
     name="deepspeed",
     summary="DeepSpeed's launcher on every host, which starts a rank per slot",
     starts="foreign",
+    leads=True,
     plan=plan_deepspeed,
     instead_of=dict.fromkeys(LAUNCHERS["deepspeed"].commands, "--launcher deepspeed SCRIPT"),
     needs="deepspeed",

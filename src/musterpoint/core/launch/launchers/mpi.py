@@ -211,6 +211,7 @@ LAUNCHER = Launcher(
     name="mpi",
     summary="mpirun on the leader, whose daemons on all hosts start a rank per slot; no ssh",
     starts="foreign",
+    leads=True,
     needs_temporary=True,
     plan=plan_mpi,
     instead_of=dict.fromkeys(LAUNCHERS["mpi"].commands, "--launcher mpi SCRIPT"),

@@ -315,6 +315,7 @@ LAUNCHER = Launcher(
     name="ray",
     summary="a cluster of Ray's over all hosts, and the program once, on the leader",
     starts="leader",
+    leads=True,
     talks_grpc=True,
     plan=plan_ray,
     asked_by={"ray": Asked("the job asks for Ray")},

@@ -55,6 +55,7 @@ LAUNCHER = Launcher(
     name="ssh",
     summary="the program once, on the leader, with ssh between all hosts",
     starts="leader",
+    leads=True,
     plan=plan_ssh,
     ssh=True,
     reads=("slots",),

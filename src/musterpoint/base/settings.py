@@ -62,7 +62,7 @@ class Settings(NamedTuple):
     args: Literal["", "sagemaker", "json"] = ""
     group: str = ""
     job_file: str = ""
-    role: str = ""
+    more_roles: str = ""
     ready_timeout: float | None = None
     platform: str = "auto"
     hosts_file: str = ""
@@ -123,6 +123,7 @@ class Option(NamedTuple):
     ``refused``: whether the others refuse it instead.
     ``path``: that the value is one, and where a relative one is looked up.
     ``repeats``: whether it may be given several times; the value then has a line for each.
+    ``spelled``: its flag, where that isn't its field's name: programs have a variable that would be the option's.
     """
 
     field: str
@@ -138,10 +139,11 @@ class Option(NamedTuple):
     refused: bool = False
     path: Path = ""
     repeats: bool = False
+    spelled: str = ""
 
     @property
     def flag(self) -> str:
-        return "--" + self.field.replace("_", "-")
+        return self.spelled or "--" + self.field.replace("_", "-")
 
     @property
     def variable(self) -> str:
@@ -316,9 +318,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("group", "the instance group that runs the distribution, where the job has several and names none", "NAME",
            unless_given="the one group with accelerators"),
     Option("job_file", "a file with the job's [[roles]], several programs with hosts of their own, and its options: "
-           "TOML, or .json; looked for beside the code, too. docs/roles.md", "FILE", unless_given="none"),
-    Option("role", "a role of the job beside PROGRAM: a service on the last hosts, told to end when PROGRAM is "
-           "through. May be repeated", "NAME:HOSTS:PROGRAM", unless_given="none", repeats=True),
+           "TOML, or .json; looked for beside the code, too. docs/roles.md", "TOML", unless_given="none"),
+    Option("more_roles", "a role of the job beside PROGRAM: a service on the last hosts, told to end when PROGRAM is "
+           "through. May be repeated", "NAME:HOSTS:PROGRAM", unless_given="none", repeats=True, spelled="--role"),
     Option("ready_timeout", "how long a role that others start after may take to be ready, before the job ends with "
            "code 69", "S", readers.positive_seconds, unless_given="that of --rollcall-timeout"),
     Option("platform", "whose variables and files say which hosts there are; auto looks for them. plain: nobody's, "

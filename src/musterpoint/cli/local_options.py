@@ -84,7 +84,9 @@ def parser(prog: str = "muster local", about: str = ABOUT, usage: str = USAGE, e
     containers = parser.add_argument_group("containers", each_is_one)
     for option in LOCAL:
         _add(containers if option.in_containers else parser, option)
-    add_options(parser, leave_out=("rollcall_leader", "nnodes", "node_rank", *(option.name for option in LOCAL)))
+    add_options(
+        parser, leave_out=("rollcall_leader", "nnodes", "node_rank", "job_file", *(option.name for option in LOCAL))
+    )
     return parser
 
 
@@ -137,7 +139,7 @@ def _job_from(
     roles = getattr(asked, "roles", None)
     if roles is not None:
         options[variable_of("job_file")] = json.dumps({"roles": roles.values["roles"]})
-    short = options.get(variable_of("role"), "")
+    short = options.get(variable_of("more_roles"), "")
     hosts, groups = hosts_of(asked.hosts, asked.groups, roles, short)
     options = {name: typed_path(name, value, cwd, source_dir, made is not None) for name, value in options.items()}
     if asked.requirements:

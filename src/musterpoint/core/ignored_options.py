@@ -19,6 +19,7 @@ from musterpoint.core.fabric.devices import allowed_processors
 from musterpoint.core.job import platforms
 from musterpoint.core.job.fields import small_text
 from musterpoint.core.job.model import Job
+from musterpoint.core.job.roles import ROLE_HOSTS
 from musterpoint.core.launch.choose import Choice
 from musterpoint.core.launch.launchers import find_launcher, readers
 from musterpoint.core.launch.smdistributed import not_asked
@@ -26,7 +27,7 @@ from musterpoint.core.launch.smdistributed import not_asked
 _SUPERVISORS = ("AGENT_STAYS", "CPUS", "EXPAND", "FIRST_RANK", "LOCAL_RANK_AT", "SOCKET", "STUB")
 """To a launcher's stubs and agents (control_socket.py, rank_environment.py)."""
 _USERS = ("USER_CWD", "USER_PYTHONPATH", "USER_TMPDIR", "USER_PATH", "USER_LD_LIBRARY_PATH", "USER_PYTHONINSPECT")
-_PROGRAMS = ("CACHE", "CPU_FALLBACK", "HOSTFILE", "PYTEST_RANK", "SDK_DRIVERS", "STARTUP")
+_PROGRAMS = ("CACHE", "CPU_FALLBACK", "HOSTFILE", "PYTEST_RANK", "ROLE", "ROLES", "SDK_DRIVERS", "STARTUP")
 """To what runs in the user's Python, and to programs of ours."""
 INTERNAL = frozenset(
     {each for each in vars(settings).values() if isinstance(each, str) and each[:-1].startswith(PREFIX)}
@@ -96,6 +97,7 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
         name
         for name in sorted(environ)
         if name.startswith(PREFIX)
+        and not name.startswith(ROLE_HOSTS)
         and name not in known
         and not name.startswith(_OF_TESTS)
         and not _is_of_a_service(name, environ)

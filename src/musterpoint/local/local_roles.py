@@ -45,7 +45,7 @@ def roles_by_host(job: LocalJob, text: JobText | None) -> dict[str, str]:
         UsageError: the roles are wrong, or don't fit the hosts.
     """
     options = settings.from_environ(job.options)
-    if text is None and not options.role and not options.group:
+    if text is None and not options.more_roles and not options.group:
         return {}
     options = options._replace(job_file="")
     left, groups = list(job.hosts), []

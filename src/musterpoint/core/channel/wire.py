@@ -18,7 +18,7 @@ from musterpoint.base.untrusted import is_host_name
 from musterpoint.core.channel.bounds import STOP_SIGNALS, is_address
 from musterpoint.core.channel.bounds import WireError as WireError
 
-PROTOCOL = 10
+PROTOCOL = 11
 """Counts up when hosts of two versions can no longer muster together."""
 
 HELLO_LIMIT = 16 * 1024

@@ -97,7 +97,7 @@ class Role(NamedTuple):
 
     ``hosts``: its hosts, in rank order; those of the role that it is ``beside``, if it has none of its own.
     ``program``, ``module``: empty: the job's. ``arguments``: None: the job's.
-    ``launcher``, ``slots``: as the options of these names.
+    ``launcher``, ``slots``: as the options of these names; an empty launcher: the program once per host.
     ``env``: variables of its program.
     ``ready``: when it is ready; ``after``: the roles that must be ready before it starts; ``ends``: see :data:`Ends`.
     ``gpus``: how many of each host's GPUs a role beside another one gets.

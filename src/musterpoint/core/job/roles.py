@@ -15,6 +15,7 @@ KEYS = (
 """What a role of the file may have."""
 LATER = ("restarts", "max_restarts", "restart_on", "replicas", "het_group", "replicated_job", "leader_worker_set")
 """What users may ask for, and isn't there yet."""
+ROLE_HOSTS = "MUSTER_ROLE_HOSTS_"
 ENDS = ("job", "with", "never")
 MOST_ROLES = 16
 _MOST_NAME = 40
@@ -59,7 +60,7 @@ def of_option(line: str) -> Asked:
     words = program.split()
     if not is_name(name) or not count.isdecimal() or not int(count) or not words:
         raise UsageError(f"--role={line!r}: expected NAME:HOSTS:PROGRAM, such as policy:1:serve.sh")
-    role = Role(name, (), words[0], False, tuple(words[1:]), "script", ends="with")
+    role = Role(name, (), words[0], False, tuple(words[1:]), "", ends="with")
     return Asked(role, int(count), "", lambda key: f"--role={line!r}")
 
 
@@ -94,7 +95,7 @@ def _role(values: Mapping[str, Any], at: int, text: JobText) -> Asked:
         module or take.text("program"),
         bool(module),
         arguments,
-        take.text("launcher") or ("auto" if ends == "job" and not beside else "script"),
+        take.text("launcher") or ("auto" if ends == "job" and not beside else ""),
         take.number("slots"),
         take.pairs("env"),
         _readiness(take.text("ready"), place("ready")),
@@ -225,7 +226,7 @@ def _check(asked: list[Asked]) -> None:
                 raise _unknown(where("after"), name, by_name)
         if role.beside and (role.beside not in by_name or by_name[role.beside].role.beside):
             raise _unknown(where("beside"), role.beside, {n: e for n, e in by_name.items() if not e.role.beside})
-        if role.beside and role.launcher != "script":
+        if role.beside and role.launcher:
             raise UsageError(f"{where('launcher')}: {role.name} is one process beside {role.beside}; leave it out")
         if role.beside and role.ends == "job" and by_name[role.beside].role.ends != "job":
             raise UsageError(
@@ -301,7 +302,7 @@ def _placed(job: Job, asked: list[Asked]) -> tuple[Role, ...]:
 
 def variable_of(name: str) -> str:
     """The variable with the addresses of a role's hosts."""
-    return f"MUSTER_ROLE_HOSTS_{name.upper().replace('-', '_')}"
+    return f"{ROLE_HOSTS}{name.upper().replace('-', '_')}"
 
 
 def renamed(job: Job, names: Mapping[str, str]) -> tuple[Role, ...]:

@@ -17,7 +17,7 @@ from musterpoint.core.job import roles
 from musterpoint.core.job.model import Ends, Job, Role
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launch_plan import Gate, LaunchPlan, service_process
-from musterpoint.core.launch.launchers import asked_by, find_launcher
+from musterpoint.core.launch.launchers import ON_ITS_OWN, asked_by, find_launcher
 from musterpoint.core.rollcall.roster import Roster
 
 OF_LOCAL = frozenset(
@@ -42,7 +42,7 @@ class OfRole(NamedTuple):
 
 def are_asked(options: Settings) -> bool:
     """Whether the job's options name roles, or what may have some: a file, an instance group."""
-    return bool(options.job_file or options.role or options.group)
+    return bool(options.job_file or options.more_roles or options.group)
 
 
 def of_this_host(
@@ -71,7 +71,7 @@ def of_this_host(
     own = roles.with_roles(job, asked, lambda role: find_launcher(_launcher_of(role, job)).leads)
     role = own.role
     assert role is not None
-    changes: dict[str, Any] = {"launcher": role.launcher} if role.launcher != "auto" or role.ends != "job" else {}
+    changes: dict[str, Any] = {"launcher": role.launcher or ON_ITS_OWN} if role.launcher != "auto" else {}
     changes.update({"slots": role.slots} if role.slots is not None else {})
     return OfRole(own, options._replace(**changes), {**environ, **dict(role.env)})
 
@@ -114,7 +114,7 @@ def _with_short(asked: list[roles.Asked], options: Settings, job: Job) -> list[r
     """The roles with those of ``--role``; the job's program is the first one's, if there is no other. Or those of
     ``--group``: all other instance groups run the program on their own.
     """
-    short = [roles.of_option(line) for line in options.role.splitlines()]
+    short = [roles.of_option(line) for line in options.more_roles.splitlines()]
     if asked or not short:
         return [*asked, *short] if asked or job.distribution.kind != "none" else _of_group(options, job)
     stem = os.path.basename(job.entry_point.program).partition(".")[0].replace("_", "-")
@@ -129,13 +129,13 @@ def _of_group(options: Settings, job: Job) -> list[roles.Asked]:
         return []
     first = Role(options.group, (), launcher=options.launcher, slots=options.slots)
     ends: Ends = "never" if options.outside == "stop" else "job"
-    served = [Role(name, (), launcher="script", ends=ends) for name in others]
+    served = [Role(name, (), launcher="", ends=ends) for name in others]
     return [roles.Asked(role, None, role.name, lambda key: "--group (MUSTER_GROUP)") for role in (first, *served)]
 
 
 def _check_launcher(asked: roles.Asked) -> None:
     try:
-        if asked.role.launcher != "auto":
+        if asked.role.launcher not in ("", "auto"):
             find_launcher(asked.role.launcher)
     except UsageError as error:
         raise UsageError(f"{asked.where('launcher')}: {error}") from None
@@ -143,10 +143,9 @@ def _check_launcher(asked: roles.Asked) -> None:
 
 def _launcher_of(role: Role, job: Job) -> str:
     """The launcher of a role, as far as it is known on all hosts."""
-    kind = job.distribution.kind
-    if role.launcher != "auto" or kind == "none" or role.ends != "job":
-        return role.launcher if role.launcher != "auto" else "script"
-    return next((name for name, _ in asked_by(kind)), "script")
+    if role.launcher != "auto":
+        return role.launcher or ON_ITS_OWN
+    return next((name for name, _ in asked_by(job.distribution.kind)), ON_ITS_OWN)
 
 
 def digest(job: Job) -> str:

@@ -361,7 +361,7 @@ class Roster(NamedTuple):
             raise ValueError("not a roster: two seats have one name")
         if me not in {seat.name for seat in roster.seats}:
             raise ValueError(f"the roster has no seat for {me}")
-        return roster.seen_by(roster.seat.role)._replace(me=me)
+        return roster.seen_by(roster.seat.role)._replace(me=me) if roster.seat.role else roster
 
 
 def is_ssh_key(text: str) -> bool:

@@ -349,7 +349,7 @@ def _end_service(state: State, rules: Rules) -> Decision:
     done = f"{rules.job_roles} {'are' if ' and ' in rules.job_roles else 'is'} through" if rules.role else ""
     actions: list[Action] = [ev.Say(f"{done or 'the distribution group is done'}: {what}")]
     state = state._replace(phase="ending", stopped_by=rules.host, stop_signal=0, signalled=True, services_told=True)
-    state = state._replace(failure=None, pending=frozenset())
+    state = state._replace(pending=frozenset())
     if not state.live:
         return _all_ended_here(state, [*actions, *_signal_services(state, rules.stop_signal, rules.grace)], rules)
     return state, [*actions, *_end_ranks(rules.stop_signal, rules.grace)]
@@ -390,7 +390,8 @@ def _group_ended(state: State, event: peers.GroupEnded, rules: Rules) -> Decisio
     """The programs whose end is the job's have ended on all hosts."""
     state = state._replace(group_ended=True)
     if rules.ends != "job" and state.phase in ("running", "judging") and state.root_cause is None:
-        return _end_service(state, rules)
+        ended_meanwhile = state.phase == "judging" and rules.role
+        return _end_service(state._replace(failure=None) if ended_meanwhile else state, rules)
     actions = _tell_services(state, rules)
     if actions and not state.stop_signal and state.phase == "waiting":
         seconds = rules.grace + LATE_SECONDS

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from musterpoint.core.channel import codec, wire
+from musterpoint.core.channel.topic import World
 
 
 class FakeSide:
@@ -20,6 +21,10 @@ class FakeSide:
         self.away = self.goodbyes = frozenset[str]()
         self.done: set[str] = set()
         self.is_alone = False
+
+    @property
+    def worlds(self) -> tuple[World, ...]:
+        return (World("", self.group),)
 
     def is_away(self, host: str) -> bool:
         return host in self.away

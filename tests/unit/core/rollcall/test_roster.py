@@ -73,7 +73,9 @@ WRONG: list[dict[str, Any]] = [
     {"seats": [[["algo-10"], "10.0.0.3", 2]]}, {"seats": [["algo-10", "10.0.0.3", "2"]]},
     {"seats": [["algo-10", "10.0.0.3", True]]}, {"seats": [["algo-10", None, 2]]},
     {"seats": [["algo-10", "10.0.0.3", 2, "yes"]]}, {"seats": [["algo-10", "10.0.0.3", 2, True, "", 1, "more"]]},
-    {"seats": [["algo-10", "10.0.0.3", 2, True, "", 1, [], "", "more"]]},
+    {"seats": [["algo-10", "10.0.0.3", 2, True, "", 1, [], "", "policy", [], "ranks", "more"]]},
+    {"seats": [["algo-10", "10.0.0.3", 2, True, "", 1, [], "", "policy", [8000], "ranks"]]},
+    {"leading_host": 1}, {"leading_port": "7777"},
     *({"seats": [["algo-10", "10.0.0.3", 2, True, "", 1, [], key]]} for key in
       ("ssh-rsa AAAA", "ssh-ed25519 ", "ssh-ed25519 A\nssh-ed25519 B", "ssh-ed25519 A,", "ssh-ed25519 " + "A" * 300)),
     {"seats": [{"name": "algo-10", "address": "10.0.0.3", "slots": 2}]}, {"master_port": 0}, {"master_port": 65536},

@@ -82,6 +82,23 @@ def _toml(data: bytes, where: str) -> dict[str, Any]:
     return values
 
 
+def program_of(text: str) -> tuple[str, tuple[str, ...], bool]:
+    """The program of a job's file, its arguments, and whether it is a module: the job's, or that of its first role.
+
+    Raises:
+        UsageError: the file can't be read, or names no program.
+    """
+    where = "the job's file" if text.lstrip().startswith("{") else text
+    values = read_job_text(text, where).values
+    roles = values.get("roles")
+    for each in (values, *(roles if isinstance(roles, list) else ())):
+        program = (each.get("program") or each.get("module")) if isinstance(each, dict) else None
+        if isinstance(program, str):
+            arguments = each.get("arguments") if isinstance(each.get("arguments"), list) else []
+            return program, tuple(map(str, arguments)), not each.get("program")
+    raise UsageError(f"{where} names no program: give it `program`, or each of its roles")
+
+
 def found_file(name: str, *folders: str) -> str:
     """The path of the file ``name`` in the first of ``folders`` that has it; empty: none does."""
     paths = [os.path.join(folder, name) for folder in folders if folder]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from typing import Mapping, Sequence
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.settings import variable_of
 from musterpoint.cli import job
 from musterpoint.cli.errors import guarded
 from musterpoint.cli.options import OWN_PREFIX, SCRIPT_FLAG, Parser, add_options, read_request, readable_request
@@ -17,6 +19,7 @@ The second form is for entry points that get hyperparameters as flags: only {SCR
 examples:
   muster launch train.py --epochs 3
   muster launch --launcher ranks --slots 4 -m package.train --lr 0.1
+  muster launch -f job.toml
   muster launch --epochs 3 {SCRIPT_FLAG} train.py {OWN_PREFIX}slots 4
 """
 
@@ -41,6 +44,11 @@ def read_line(argv: Sequence[str], environ: Mapping[str, str]) -> job.Request:
         UsageError: it is wrong.
     """
     request, _asked = read_request(_parser, argv, environ)
+    if request.program is None and (file := request.given.get("job_file") or environ.get(variable_of("job_file"))):
+        from musterpoint.base.job_file import program_of  # 2 ms, for a job's file
+
+        program, arguments, module = program_of(file)
+        return request._replace(program=program, arguments=arguments, module=module, typed=True)
     if request.program is None:
         raise UsageError(
             "muster launch: no PROGRAM given; expected `muster launch [options] PROGRAM [ARGS...]`, or as an entry "
@@ -61,5 +69,7 @@ def _parser(prefix: str) -> Parser:
         EXAMPLES,
         usage=f"muster launch [options] [--] PROGRAM [ARGS...]\n       muster launch {SCRIPT_FLAG} PROGRAM [FLAGS...]",
     )
+    if prefix == "--":
+        parser.add_argument("-f", dest="job_file", metavar="FILE", default=argparse.SUPPRESS, help="as --job-file")
     add_options(parser, prefix=prefix)
     return parser

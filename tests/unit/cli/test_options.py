@@ -102,7 +102,8 @@ def test_the_whole_help_has_every_option(command: str, capsys: pytest.CaptureFix
         main([command, "--help", "all"], {})
     text = capsys.readouterr().out
     missing = {option.flag for option in OPTIONS if option.flag not in text}
-    assert missing <= {"--rollcall-leader", "--nnodes", "--node-rank"}, "of hosts that muster local names itself"
+    known = {"--rollcall-leader", "--nnodes", "--node-rank", "--job-file"}
+    assert missing <= known, "of hosts that muster local names itself, and its -f"
 
 
 def test_a_value_may_begin_with_a_dash() -> None:

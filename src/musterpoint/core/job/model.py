@@ -101,6 +101,7 @@ class Role(NamedTuple):
     ``env``: variables of its program.
     ``ready``: when it is ready; ``after``: the roles that must be ready before it starts; ``ends``: see :data:`Ends`.
     ``gpus``: how many of each host's GPUs a role beside another one gets.
+    ``replaced``: for this host's own role: what ``env`` stands for here, for programs of other roles; None: nothing.
     """
 
     name: str
@@ -116,6 +117,7 @@ class Role(NamedTuple):
     ends: Ends = "job"
     beside: str = ""
     gpus: int = 0
+    replaced: tuple[tuple[str, str | None], ...] = ()
 
 
 class EntryPoint(NamedTuple):
@@ -308,6 +310,11 @@ class Job(NamedTuple):
     def ends(self) -> Ends:
         """Whether the end of this host's program is the job's."""
         return "job" if self.role is None else self.role.ends
+
+    @property
+    def trains(self) -> bool:
+        """Whether this host is of the group whose checkpoints are kept: the only one, or the role that leads."""
+        return self.in_group and (self.role is None or self.role.name == self.leads)
 
     @property
     def first_host(self) -> str:

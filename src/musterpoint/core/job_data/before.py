@@ -41,11 +41,11 @@ def bring_data(
     except MusterError as error:
         return context, Refused(runtime.failure_of(error)), lambda part, _attempt: part
     access = Access(context.request.environ, (part.host.workspace.interpreter,), job.region)
-    claims = job.current_host if job.current_host == job.leader else ""
+    claims = job.current_host if job.current_host == job.first_host else ""
     bringing = Bringing(runtime, peers, plan, access, roster.session, claims)
     brought = bringing.first(part, roster.attempt)
     if isinstance(brought, Ready):
-        runtime.watchers.open("brought", context.seen(runtime, bringing.kept_and_sent(job.in_group)))
+        runtime.watchers.open("brought", context.seen(runtime, bringing.kept_and_sent(job.trains)))
     return context.with_job(with_channels(job, plan)), brought, bringing.again
 
 

@@ -70,7 +70,7 @@ def plan_data(job: Job, options: Settings, cwd: str) -> DataPlan:
             sent["SM_CHECKPOINT_DIR"] = job.paths.checkpoints
         _check_apart(f"--upload={options.upload}", upload.uri, sent)
     folder = job.paths.input_data or os.path.join(_base(job), "hosts", job.current_host, "input", "data")
-    hosts = job.group_hosts if job.in_group else job.hosts
+    hosts = job.group_hosts if job.trains else job.hosts
     return DataPlan(
         tuple((channel, os.path.join(folder, channel.name)) for channel in channels),
         target,

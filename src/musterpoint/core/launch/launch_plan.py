@@ -53,6 +53,7 @@ class ProcessPlan(NamedTuple):
     optional: whether the job goes on, whatever becomes of a service that isn't the user's own.
     time_to_end: seconds between SIGTERM and SIGKILL for such a service when every rank has ended; 0: it is killed.
     of_role: the role that it is the program of, beside the host's own; empty: it is of the host's own.
+    without: variables that it doesn't get, which are those of the host's own role.
     """
 
     role: Role
@@ -66,6 +67,7 @@ class ProcessPlan(NamedTuple):
     optional: bool = False
     time_to_end: int = 0
     of_role: str = ""
+    without: tuple[str, ...] = ()
 
     @property
     def words(self) -> list[str]:

@@ -73,6 +73,8 @@ def of_this_host(
     assert role is not None
     changes: dict[str, Any] = {"launcher": role.launcher or ON_ITS_OWN} if role.launcher != "auto" else {}
     changes.update({"slots": role.slots} if role.slots is not None else {})
+    role = role._replace(replaced=tuple((name, environ.get(name)) for name, _ in role.env))
+    own = own._replace(roles=tuple(role if each.name == role.name else each for each in own.roles))
     return OfRole(own, options._replace(**changes), {**environ, **dict(role.env)})
 
 
@@ -150,7 +152,7 @@ def _launcher_of(role: Role, job: Job) -> str:
 
 def digest(job: Job) -> str:
     """The same on all hosts that have read the same roles; empty where there are none."""
-    text = json.dumps([role._replace(hosts=()) for role in job.roles]) if job.roles else ""
+    text = json.dumps([role._replace(hosts=(), replaced=()) for role in job.roles]) if job.roles else ""
     return hashlib.sha256(text.encode()).hexdigest()[:16] if text else ""
 
 
@@ -228,8 +230,11 @@ def with_roles(inputs: LaunchInputs, plan: LaunchPlan, beside: tuple[tuple[Role,
         more = [EnvSetting(name, value, f"of the role {role.name}") for name, value in role.env]
         if role.name in sets:
             more.append(EnvSetting(VISIBLE, sets[role.name], f"the GPUs of {role.name} on this host"))
-        service = service_process(workspace, role.name, (*told(inputs, role), *_world(inputs, role), *more))
-        services.append(service._replace(of_role=role.name))
+        before = [EnvSetting(name, value, f"as {own.name} doesn't have it") for name, value in own.replaced if value]
+        service = service_process(workspace, role.name, (*before, *told(inputs, role), *_world(inputs, role), *more))
+        given = {setting.name for setting in service.environment}
+        without = tuple(name for name, value in own.replaced if name not in given)
+        services.append(service._replace(of_role=role.name, without=without))
     awaited = {name for role in inputs.job.roles for name in role.after}
     gates = tuple(
         Gate(role.name, role.after, role.ready, role.ends, role.name in awaited)

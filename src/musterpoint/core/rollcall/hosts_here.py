@@ -68,7 +68,8 @@ class HostsHere(NamedTuple):
 
     def by_topology(self) -> tuple[HostsHere, str]:
         """The same in the order of their switches, and a sentence about it."""
-        ordered, told = by_topology(self.hosts, self.grouped, {host: self._offer_of(host).place for host in self.hosts})
+        leading = self.groups.get(self.role_of.get(self.me, ""), self.grouped)
+        ordered, told = by_topology(self.hosts, leading, {host: self._offer_of(host).place for host in self.hosts})
         return self._replace(hosts=tuple(ordered)), told
 
     def _offer_of(self, host: str) -> Offer:

@@ -177,7 +177,8 @@ def planned_environment(
     path: Callable[[Program], str],
 ) -> dict[str, str]:
     """``environ`` with the settings of ``plan`` and ``process``; ``path`` gives the file of a program of ours."""
-    environment = {name: value for name, value in environ.items() if name not in plan.unset}
+    unset = {*plan.unset, *process.without}
+    environment = {name: value for name, value in environ.items() if name not in unset}
     for setting in (*plan.environment, *process.environment):
         environment[setting.name] = path(setting.ours) if setting.ours else setting.value
     environment[OUTER] = control_socket.address

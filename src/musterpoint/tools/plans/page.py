@@ -13,6 +13,7 @@ from typing import Any, Iterable, Iterator, NamedTuple, Sequence
 from musterpoint.base.errors import MusterError
 from musterpoint.base.masking import Masker
 from musterpoint.core.fabric.setting import EnvSetting
+from musterpoint.core.job.model import Ends
 from musterpoint.core.job.platform import EXPECTED
 from musterpoint.core.launch.launch_plan import BOOT, LaunchPlan, ProcessPlan
 from musterpoint.core.launch.launcher import MISLEADING
@@ -248,8 +249,11 @@ def page_of(
     )
 
 
-def sentences(subject: Subject, plans: Sequence[LaunchPlan], masker: Masker) -> tuple[str, str]:
-    """The job in two sentences: what runs where, and by which launcher, why."""
+def sentences(subject: Subject, plans: Sequence[LaunchPlan], masker: Masker) -> tuple[str, ...]:
+    """The job in two sentences: what runs where, and by which launcher, why. With roles: one for each."""
+    if plans[0].gates:
+        counted = f"{len(plans)} host{'s' if len(plans) > 1 else ''}"
+        return masker.mask(f"{subject.job}: several programs on {counted}."), *_roles(plans)
     what = f"{subject.job}: {quoted(subject.program)}"
     own = [plan for plan in plans if plan.local_ranks and plan.launcher == subject.launcher]
     rest = [plan for plan in plans if plan not in own]
@@ -269,6 +273,27 @@ def sentences(subject: Subject, plans: Sequence[LaunchPlan], masker: Masker) -> 
         if rest:
             says = f"{says[:-1]}; {_listed(plan.host for plan in rest)} {_beside(rest, ranks)}."
     return masker.mask(says), masker.mask(f"Launcher {subject.launcher}: {subject.reason}.")
+
+
+def _roles(plans: Sequence[LaunchPlan]) -> Iterator[str]:
+    """Each role: where it is, when it starts, when it is ready, and whose end ends the job."""
+    gates = {gate.role: (gate, [p for p in plans if gate in p.gates]) for plan in plans for gate in plan.gates}
+    for name, (gate, own) in gates.items():
+        first = own[0]
+        beside = "" if gate == first.gates[0] else f"beside {first.gates[0].role}, "
+        ranks = sum(plan.local_ranks for plan in own)
+        what = "one process on each host" if beside else f"{first.launcher}, {ranks} rank{'s' if ranks != 1 else ''}"
+        parts = [f"{name} on {_listed(plan.host for plan in own)}: {beside}{what}"]
+        parts += [f"starts after {_listed(gate.after)}"] if gate.after else []
+        parts += [f"is ready at {gate.ready}"] if str(gate.ready) else []
+        yield f"{'; '.join((*parts, ENDS[gate.ends]))}."
+
+
+ENDS: dict[Ends, str] = {
+    "job": "its end is the job's",
+    "with": "is told to end when the job's own roles are through",
+    "never": "is told to end when the job's own roles are through, and may end before",
+}
 
 
 def _beside(rest: Sequence[LaunchPlan], ranks: int) -> str:
@@ -294,12 +319,14 @@ def _hosts(plans: Sequence[LaunchPlan], masker: Masker, everything: bool) -> tup
     alike: dict[tuple[str, ...], _Shown] = {}
     parts, others = [], 0
     for plan in plans:
-        title = masker.mask(f"{plan.host}: {plan.launcher}, {ranks_of(plan)}")
+        role = f"{plan.gates[0].role} on " if plan.gates else ""
+        title = masker.mask(f"{role}{plan.host}: {plan.launcher}, {ranks_of(plan)}")
         own = _Shown(plan.host, tuple(blocks_of(plan, masker, everything)))
-        kind = (plan.launcher, *(block.key for block in own.blocks if block.command))
-        first = alike.get(kind) or alike.get((plan.launcher,))
+        of_launcher = (plan.launcher, *(gate.role for gate in plan.gates[:1]))
+        kind = (*of_launcher, *(block.key for block in own.blocks if block.command))
+        first = alike.get(kind) or alike.get(of_launcher)
         alike.setdefault(kind, own)
-        alike.setdefault((plan.launcher,), own)
+        alike.setdefault(of_launcher, own)
         if first is None or everything:
             parts.append(HostPart(title, own.blocks))
             continue

@@ -57,7 +57,8 @@ NAMES = st.text(st.characters(categories=["L", "N", "P", "S"]), max_size=8)
 COUNTS = st.integers(0, 65535)
 PORTS = st.lists(st.integers(1, 65535), max_size=3).map(tuple)
 KEYS = st.just("") | st.from_regex(r"ssh-ed25519 [A-Za-z0-9+/]{1,68}", fullmatch=True)
-SEAT = st.builds(Seat, NAMES, NAMES, COUNTS, st.booleans(), NAMES, COUNTS, PORTS, KEYS)
+ROLE_PORTS = st.lists(NAMES, max_size=2).map(tuple)
+SEAT = st.builds(Seat, NAMES, NAMES, COUNTS, st.booleans(), NAMES, COUNTS, PORTS, KEYS, st.just(""), ROLE_PORTS, NAMES)
 TABLES = st.lists(SEAT, min_size=1, max_size=4, unique_by=lambda seat: seat.name)
 
 

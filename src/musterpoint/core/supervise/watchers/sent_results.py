@@ -39,7 +39,7 @@ class SentResults(Watcher):
         if seconds is not None:
             self._until = self._seen.loop.clock() + max(SHORTEST_UPLOAD, seconds - UPLOAD_RESERVE)
         self._seen.signals.route_to(self._on_signal)
-        leads = job.current_host == job.leader
+        leads = job.current_host == job.first_host
         sent = [self._send("model", job.paths.model, "model")] if leads else []
         sent.append(self._send("output", job.paths.output_data, "output" if leads else f"output-{job.current_host}"))
         return {"uploads": list(filter(None, sent))}

@@ -50,6 +50,7 @@ class StallWatch(Watcher):
         context, rules = watched.context, watched.rules
         self._context, self._peers = context, watched.peers
         self._processes, self._roster = watched.processes, watched.roster
+        self._seen = watched.roster
         self._asked = rules.stall_timeout is not None
         self._seconds = rules.stall_timeout or UNASKED_SECONDS
         self._ends, self._emit = self._asked and rules.stall_ends, watched.emit
@@ -167,6 +168,7 @@ class StallWatch(Watcher):
         if not event.positions or self._processes.is_ending:
             self._places = ()
             return
+        self._seen = self._roster.seen_by(event.world)
         positions = [*event.positions, *self._ended(event.positions)]
         idle = "" if self._asked else f", and none has used a processor for {IDLE_SECONDS:g} s"
         silence = f"no output of any rank for {self._seconds:g} s{idle}"
@@ -212,26 +214,29 @@ class StallWatch(Watcher):
 
     def _ended(self, positions: tuple[Position, ...]) -> list[Position]:
         """The ranks that have ended already: well, or the job would be over."""
-        missing = set(range(self._roster.world_size)) - {one.rank for one in positions}
+        missing = set(range(self._seen.world_size)) - {one.rank for one in positions}
         return [Position(rank, "stopped", "has ended with 0") for rank in sorted(missing)]
 
     def _failure(self, sentence: str, suspect: int | None, raised: Position | None) -> Failure:
         host, local = self._context.host, None
         first = 0
-        for seat in self._roster.group:
+        for seat in self._seen.group:
             if suspect is not None and first <= suspect < first + seat.slots:
                 host, local = seat.name, suspect - first
             first += seat.slots
         rank = suspect if local is not None else None
-        who = f"rank {suspect} (local rank {local}) on {host}, " if local is not None else ""
+        role = self._seen.seat.role
+        of_role = f" of {role}" if role else ""
+        who = f"rank {suspect}{of_role} (local rank {local}) on {host}, " if local is not None else ""
         code = exit_codes.STALLED if raised is None else 1
         ends = f"{who}exit code {code}"
         if raised is None:
             silent = time.monotonic() - max(self._began, self._context.pump.last_output)
             after = f"found {silent:.0f} s after the last output here: all ranks were looked at twice"
             reason = fit([f"muster: stalled: {sentence}", f"{ends}, {after}"], last_first=True)
-            return Failure(host, code, "muster", "infra", reason, rank, local, at=time.time())
-        return Failure(host, code, "user", "user", fit([raised.raised, ends, sentence]), rank, local, at=time.time())
+            return Failure(host, code, "muster", "infra", reason, rank, local, at=time.time(), role=role)
+        words = fit([raised.raised, ends, sentence])
+        return Failure(host, code, "user", "user", words, rank, local, at=time.time(), role=role)
 
     # on every host
 

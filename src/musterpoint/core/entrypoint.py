@@ -246,7 +246,7 @@ def _attempts(
         following = restarts.after(*attempt.run(this, following, peers))
         if isinstance(following, Roster):
             own = (following.master_port, following.launch_port, rollcall_port(job, options))
-            runtime.ports.keep({*own, *following.seat.ports})
+            runtime.ports.keep({*own, *following.seat.ports, *following.seat.master_ports})
             this = again(part, following.attempt)
     return following
 

@@ -134,8 +134,14 @@ class Seat(NamedTuple):
 
     def port_of(self, role: str) -> int:
         """The master port of ``role``, if its first host is this one; 0: it isn't, or it leads."""
-        ports = (text.partition("=") for text in self.role_ports)
-        return next((int(port) for name, _, port in ports if name == role and port.isdecimal()), 0)
+        own = (port for text, port in zip(self.role_ports, self.master_ports) if text.partition("=")[0] == role)
+        return next(own, 0)
+
+    @property
+    def master_ports(self) -> tuple[int, ...]:
+        """The master ports of those roles."""
+        ports = (text.partition("=")[2] for text in self.role_ports)
+        return tuple(int(port) if port.isdecimal() and len(port) < 6 else 0 for port in ports)
 
 
 _MOST_NAMED = 4

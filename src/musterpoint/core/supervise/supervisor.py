@@ -267,7 +267,7 @@ class Supervisor:
         if running:
             who = "the program" if self._processes.independent else numbers(running)
             self._context.say(f"told to stop: {who} still {'runs' if len(running) == 1 else 'run'} here")
-        elif waiting := self._watchers.sentence:
+        elif waiting := (self._gates.sentence if self._gates is not None else "") or self._watchers.sentence:
             self._context.say(f"told to stop: {waiting}")
 
     def _record_event(self, event: Event) -> None:

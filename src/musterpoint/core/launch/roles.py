@@ -1,6 +1,5 @@
 """A job with roles on this host: the program that its own role has, those beside it, and what each is told of all."""
 
-import hashlib
 import json
 import os
 from typing import Any, Iterator, Mapping
@@ -38,11 +37,6 @@ class OfRole(NamedTuple):
     job: Job
     options: Settings
     environ: Mapping[str, str]
-
-
-def are_asked(options: Settings) -> bool:
-    """Whether the job's options name roles, or what may have some: a file, an instance group."""
-    return bool(options.job_file or options.more_roles or options.group)
 
 
 def of_this_host(
@@ -148,12 +142,6 @@ def _launcher_of(role: Role, job: Job) -> str:
     if role.launcher != "auto":
         return role.launcher or ON_ITS_OWN
     return next((name for name, _ in asked_by(job.distribution.kind)), ON_ITS_OWN)
-
-
-def digest(job: Job) -> str:
-    """The same on all hosts that have read the same roles; empty where there are none."""
-    text = json.dumps([role._replace(hosts=(), replaced=()) for role in job.roles]) if job.roles else ""
-    return hashlib.sha256(text.encode()).hexdigest()[:16] if text else ""
 
 
 def devices_of(job: Job, devices: Devices) -> Devices:

@@ -6,7 +6,6 @@ from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.base.untrusted import check_types, is_host_name
 from musterpoint.core.channel.topic import World
-from musterpoint.core.job import roles
 from musterpoint.core.job.model import Job, UnnamedHosts
 from musterpoint.core.rollcall.agreed_ports import rollcall_port
 
@@ -256,8 +255,9 @@ class Roster(NamedTuple):
         """
         hosts, group = (tuple(seat.name for seat in seats) for seats in (self.seats, self.group))
         if job.unnamed is not None:
-            named = roles.renamed(job, dict(zip(job.hosts, hosts, strict=True)))
-            return job._replace(hosts=hosts, group_hosts=group, current_host=self.me, unnamed=None, roles=named)
+            names = dict(zip(job.hosts, hosts, strict=True))
+            roles = tuple(role._replace(hosts=tuple(names[host] for host in role.hosts)) for role in job.roles)
+            return job._replace(hosts=hosts, group_hosts=group, current_host=self.me, unnamed=None, roles=roles)
         return job if hosts == job.hosts else job._replace(hosts=hosts, group_hosts=group)
 
     def summary(self, launcher: str, independent: bool = False) -> str:

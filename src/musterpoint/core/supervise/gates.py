@@ -7,9 +7,8 @@ from typing import Callable, Iterable
 from musterpoint.base import exit_codes
 from musterpoint.base.failure import Failure, fit
 from musterpoint.base.loop import Timer
-from musterpoint.core.channel.peers import Peers
+from musterpoint.core.channel.peers import NotReady, Peers, RoleReady
 from musterpoint.core.channel.topics import ready_roles
-from musterpoint.core.channel.topics.ready_roles import NotReady, RoleReady
 from musterpoint.core.launch.launch_plan import Gate
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.readiness import ReadyWatch

@@ -8,9 +8,8 @@ from typing import Callable, Mapping
 from musterpoint.base import temporary
 from musterpoint.base.python_variables import INSPECT
 from musterpoint.base.records import NamedTuple
-from musterpoint.base.settings import OUTER, PLANNED, SOCKET_TOKEN
+from musterpoint.base.settings import OUTER, PLANNED, ROLE_HOSTS, SOCKET_TOKEN
 from musterpoint.core.fabric.setting import FOR_ALL_BELOW
-from musterpoint.core.job.roles import ROLE_HOSTS
 from musterpoint.core.launch.launch_plan import OWN_PATHS, LaunchPlan, ProcessPlan
 from musterpoint.core.processes.control_socket import ControlSocket
 from musterpoint.core.processes.process import CannotStart, Streams, Terminal, spawn

@@ -13,18 +13,19 @@ from musterpoint.core.channel.peers import (
     AllDone,
     GroupEnded,
     JobFailed,
+    NotReady,
     PeerBack,
     PeerEvent,
     PeerLost,
     Peers,
     PeerSilent,
+    RoleReady,
     StartAsked,
     Started,
     StartEnded,
     StopAll,
 )
 from musterpoint.core.channel.topics.raised_ranks import RaisedAsked
-from musterpoint.core.channel.topics.ready_roles import NotReady, RoleReady
 from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.control_socket import Connection

@@ -1,43 +1,16 @@
 """Which roles of the job are ready, as the leader collects it from the hosts that have their programs."""
 
 from functools import partial
-from typing import Annotated, Union
 
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.channel.bounds import Text
+from musterpoint.core.channel.peers import NotReady, RoleName, RoleReady, RoleState
 from musterpoint.core.channel.topic import LeaderHalf, Topic, WorkerHalf, World
-
-RoleName = Annotated[str, Text(64, shown=True)]
 
 
 class PartReady(NamedTuple):
     """The program of ``role`` on a worker's host is ready."""
 
     role: RoleName
-
-
-class RoleReady(NamedTuple):
-    """``role`` is ready, on all its hosts."""
-
-    role: RoleName
-
-
-class NotReady(NamedTuple):
-    """``role`` isn't ready, ``seconds`` after it could begin. ``roles``: every role of the job. Only the leader gets
-    this.
-    """
-
-    role: str
-    seconds: float
-    roles: "tuple[RoleState, ...]"
-
-
-class RoleState(NamedTuple):
-    """``missing``: the hosts of ``role`` that aren't ready; ``waits``: for which roles it waits itself."""
-
-    role: str
-    missing: tuple[str, ...]
-    waits: tuple[str, ...]
 
 
 class ReadyRoles:
@@ -107,5 +80,4 @@ class WorkersReadyRoles(WorkerHalf, ReadyRoles):
         self._side.emit(message)
 
 
-Heard = Union[RoleReady, NotReady]
 TOPIC: Topic[ReadyRoles] = Topic("ready-roles", (PartReady,), (RoleReady,), LeadersReadyRoles, WorkersReadyRoles)

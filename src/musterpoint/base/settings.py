@@ -97,7 +97,7 @@ class Settings(NamedTuple):
 
     @property
     def asks_for_roles(self) -> bool:
-        """Whether an option names roles, or what may have some: a file, an instance group."""
+        """An option names roles, or a file or group that may have some."""
         return bool(self.job_file or self.more_roles or self.group)
 
     @property

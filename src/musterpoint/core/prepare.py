@@ -110,7 +110,7 @@ def prepare(
         if found is not None:
             request, options, job, _ = context = with_line(runtime, request, found)
         if options.asks_for_roles:
-            from musterpoint.core.launch.roles import of_this_host  # 5 ms, for jobs with roles
+            from musterpoint.core.launch.role_plan import of_this_host  # 5 ms, for jobs with roles
 
             job, options, environ = of_this_host(job, options, request.environ, request.given, code.folder)
             request = request._replace(environ=environ)
@@ -201,7 +201,7 @@ def prepare_host(
         raise UsageError("; ".join(filter(None, (str(error), instead)))) from None
     devices = survey(environ)
     if job.beside:
-        from musterpoint.core.launch.roles import devices_of
+        from musterpoint.core.launch.role_plan import devices_of
 
         devices = devices_of(job, devices)
 
@@ -277,7 +277,7 @@ def offer_of(
 
 
 def _role_ports(job: Job, held: Ports) -> tuple[str, ...]:
-    """The master ports of the roles whose first host this is, but for the one that leads; held from now on."""
+    """Held master ports: of roles whose first host this is, but for the one that leads."""
     first = [role for role in job.roles if role.hosts[0] == job.current_host and role.name != job.leads]
     return tuple(f"{role.name}={held.take_any()}" for role in first)
 

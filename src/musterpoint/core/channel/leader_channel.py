@@ -80,7 +80,7 @@ class LeaderChannel(EventQueue):
     # what this host reports
 
     def failed(self, failure: Failure) -> None:
-        if self._is_told_to_end(failure.host):
+        if ended_groups.excuses(self, failure.host):
             return
         if failure.is_symptom and not self._asked:
             self._asked = True
@@ -296,12 +296,6 @@ class LeaderChannel(EventQueue):
         """Whether it is known how the job ends, so that losing a host changes nothing."""
         return self._causes.announced is not None or self._stopped or self._all_done
 
-    def _is_told_to_end(self, host: str) -> bool:
-        """Whether the programs of ``host`` serve others that are through: what they end with doesn't count."""
-        if any(world.ends and host in world.hosts for world in self.worlds) or not self._hosts.worlds:
-            return False
-        return cast(ended_groups.LeadersEndedGroups, self.topic(ended_groups.TOPIC)).all_ended
-
     def _gone(self, member: HostState, why: str, silence: float = 0.0) -> None:
         """``member`` is lost: for the reason ``why``, or only because of ``silence`` seconds without a byte."""
         if not silence:
@@ -316,7 +310,7 @@ class LeaderChannel(EventQueue):
     def _lose(self, member: HostState, loss: PeerLost) -> None:
         """Ends the session of ``member``; it counts as lost unless it was done or it is known how the job ends."""
         self._members.end(member)
-        over = self._settled or self._is_told_to_end(member.name)
+        over = self._settled or ended_groups.excuses(self, member.name)
         if member.code is None and not over and member.name not in self._lost:
             self._lost.add(member.name)
             self._record("host-lost", host=member.name, why=loss.why)

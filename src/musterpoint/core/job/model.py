@@ -72,8 +72,8 @@ class Distribution(NamedTuple):
 
 
 Ends = Literal["job", "with", "never"]
-"""Whose end ends the job: the role's own is the job's; it is told to end when those are through, and its end before
-that is a failure; the same, and it may end with 0 before.
+"""The end of a role: it is the job's; the role is told to end when those are through, and fails if it ends before;
+the same, but it may end with 0 before.
 """
 
 
@@ -308,12 +308,12 @@ class Job(NamedTuple):
 
     @property
     def ends(self) -> Ends:
-        """Whether the end of this host's program is the job's."""
+        """The end of this host's program, seen from the job's."""
         return "job" if self.role is None else self.role.ends
 
     @property
     def trains(self) -> bool:
-        """Whether this host is of the group whose checkpoints are kept: the only one, or the role that leads."""
+        """This host's checkpoints are the job's: of its only group, or of the role that leads."""
         return self.in_group and (self.role is None or self.role.name == self.leads)
 
     @property

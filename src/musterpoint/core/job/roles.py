@@ -3,7 +3,7 @@
 from typing import Any, Callable, Mapping
 
 from musterpoint.base.errors import UsageError, similar
-from musterpoint.base.job_file import JobText
+from musterpoint.base.job_text import JobText
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import ROLE_HOSTS
 from musterpoint.core.job.fields import shown
@@ -13,9 +13,9 @@ KEYS = (
     *("name", "hosts", "group", "beside", "gpus", "program", "module", "arguments", "launcher", "slots", "env"),
     *("ready", "after", "ends"),
 )
-"""What a role of the file may have."""
+"""Keys of a role in the file."""
 LATER = ("restarts", "max_restarts", "restart_on", "replicas", "het_group", "replicated_job", "leader_worker_set")
-"""What users may ask for, and isn't there yet."""
+"""Keys that users may expect, and that aren't there yet."""
 ENDS = ("job", "with", "never")
 MOST_ROLES = 16
 _MOST_NAME = 40
@@ -143,7 +143,7 @@ class _Taker(NamedTuple):
 
 
 def is_name(text: str) -> bool:
-    """Whether a role may have this name: its variable has it, too."""
+    """A role may have this name: its variable has it, too."""
     return (
         0 < len(text) <= _MOST_NAME and text[0].isalpha() and text.replace("-", "_").isidentifier() and text.isascii()
     )

@@ -82,7 +82,7 @@ def plan_host(
         notes += about_fabric
     plan = build_plan(inputs)
     if job.roles:
-        from musterpoint.core.launch.roles import with_roles
+        from musterpoint.core.launch.role_plan import with_roles
 
         plan = with_roles(inputs, plan, host.beside)
     if job.in_group:

@@ -180,7 +180,7 @@ class Roster(NamedTuple):
 
     @property
     def group(self) -> tuple[Seat, ...]:
-        """The seats that take part in the distribution, or have this host's role, in rank order."""
+        """The seats of the distribution, or of this host's role, in rank order."""
         role = next((seat.role for seat in self.seats if seat.name == self.me), "")
         return tuple(seat for seat in self.seats if seat.grouped and seat.role == role)
 
@@ -205,7 +205,7 @@ class Roster(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether every host of the job's groups can run its part; one that can't has said so by a capacity of 0."""
+        """Every host of the job's groups can run its part; one that can't has said so by a capacity of 0."""
         return all(seat.capacity for seat in self.seats if seat.grouped)
 
     @property

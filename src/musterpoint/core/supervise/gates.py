@@ -79,7 +79,7 @@ class Gates:
 
     @property
     def sentence(self) -> str:
-        """Who waits here for whom; empty: nobody."""
+        """The roles that wait here, each with whom for; empty: none."""
         parts = []
         for gate in self._gates:
             missing = [role for role in gate.after if role not in self._ready]
@@ -112,7 +112,7 @@ class Gates:
 
 
 def not_ready(event: NotReady, host: str, waiting: str) -> Failure:
-    """The failure of a role that isn't ready in time, with a table of all roles."""
+    """The failure of a role that isn't ready in time: a table."""
     rows = []
     for role, hosts, waits in event.roles:
         state = f"not ready on {_named(hosts)}" if hosts else "ready"

@@ -176,7 +176,7 @@ class Supervisor:
             self._mpi.plan_started()
 
     def _open_gates(self, plan: LaunchPlan) -> None:
-        """Starts the roles of this host, each once those are ready that it waits for."""
+        """Starts each role of this host once its gate opens."""
         from musterpoint.core.supervise.gates import Gates  # 3 ms, for jobs with roles
 
         fail: Callable[[Failure], None] = lambda failure: self.on_event(ev.Broken(failure))  # noqa: E731

@@ -33,7 +33,7 @@ from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.inputs import LOOPBACK
 from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.launch.launchers import find_launcher
-from musterpoint.core.launch.roles import of_this_host
+from musterpoint.core.launch.role_plan import of_this_host
 from musterpoint.core.prepare import prepare_host, what_is_wanted
 from musterpoint.core.processes.pid1 import pid1_note, unstoppable_pid1
 from musterpoint.core.rollcall.roster import Roster, Seat

@@ -1,4 +1,4 @@
-"""Which roles of the job are ready, as the leader collects it from the hosts that have their programs."""
+"""Roles that are ready: the leader collects it from the hosts of their programs."""
 
 from functools import partial
 
@@ -14,7 +14,7 @@ class PartReady(NamedTuple):
 
 
 class ReadyRoles:
-    """What a host says of the programs of roles."""
+    """A host's words about the programs of roles."""
 
     def ready(self, role: str) -> None:
         """The program of ``role`` here is ready. :class:`RoleReady` comes when all are."""
@@ -52,7 +52,7 @@ class LeadersReadyRoles(LeaderHalf, ReadyRoles):
             self._watch()
 
     def _watch(self) -> None:
-        """Begins to count the time of roles that others wait for, once they can begin."""
+        """Begins the time of each awaited role, once that can begin."""
         for world in self._side.worlds:
             can_begin = not any(self._missing.get(name) for name in world.after)
             if world.name in self._awaited and can_begin and world.name not in self._timed:

@@ -4,9 +4,9 @@ import json
 import os
 from typing import Any, Iterator, Mapping
 
-from musterpoint.base import job_file
+from musterpoint.base import job_text
 from musterpoint.base.errors import UsageError, similar
-from musterpoint.base.job_file import JobText
+from musterpoint.base.job_text import JobText
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import BY_FIELD, TO_MEET, Settings
 from musterpoint.core.code.workspace import Workspace
@@ -26,7 +26,7 @@ OF_LOCAL = frozenset(
         *("env", "host_slots", "cpu_fallback", "debug", "stop_after", "output", "live", "groups"),
     )
 )
-"""What a job's file has for ``muster local`` alone."""
+"""Keys of a job's file for ``muster local`` alone."""
 _OF_PROGRAM = ("program", "arguments", "module", "roles")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -75,12 +75,12 @@ def of_this_host(
 def _read(name: str, *folders: str) -> JobText:
     where = f"--job-file {name} (MUSTER_JOB_FILE)" if not name.lstrip().startswith("{") else "the job's roles"
     if name.lstrip().startswith("{"):
-        return job_file.read_job_text(name, where)
-    path = job_file.found_file(name, *folders, os.getcwd())
+        return job_text.read_job_text(name, where)
+    path = job_text.found_file(name, *folders, os.getcwd())
     if not path:
         looked = " or ".join(dict.fromkeys(filter(None, (*folders, os.getcwd()))))
         raise UsageError(f"{where}: there is no such file in {looked}")
-    return job_file.read_job_text(path, path)
+    return job_text.read_job_text(path, path)
 
 
 def _with_options(text: JobText, options: Settings, environ: Mapping[str, str], given: Mapping[str, Any]) -> Settings:
@@ -176,7 +176,7 @@ def gpu_sets(job: Job, devices: Devices, environ: Mapping[str, str]) -> dict[str
 
 
 def told(inputs: LaunchInputs, role: Role) -> Iterator[EnvSetting]:
-    """What every program of ``role`` is told of all roles."""
+    """Variables about all roles, for the programs of ``role``."""
     yield EnvSetting("MUSTER_ROLE", role.name, "the role of this program")
     for each in inputs.job.roles:
         reason = f"the addresses of {each.name}'s hosts"
@@ -207,7 +207,7 @@ def addresses(roster: Roster, role: Role) -> list[str]:
 
 
 def with_roles(inputs: LaunchInputs, plan: LaunchPlan, beside: tuple[tuple[Role, Workspace], ...]) -> LaunchPlan:
-    """``plan``, that of this host's own role, with the roles beside it and the gates of all."""
+    """``plan`` with the roles beside this host's own, and all gates."""
     own = inputs.job.role
     if own is None:
         return plan
@@ -240,7 +240,7 @@ def plan_gpus(inputs: LaunchInputs, own: Role) -> dict[str, EnvSetting]:
 
 
 def _world(inputs: LaunchInputs, role: Role) -> tuple[EnvSetting, ...]:
-    """Who a program beside another role is: one on each host."""
+    """The place of a program beside another role: one on each host."""
     roster = inputs.roster
     place, size = roster.node_rank, len(role.hosts)
     values = {

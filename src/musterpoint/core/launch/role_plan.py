@@ -13,7 +13,7 @@ from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job import roles
-from musterpoint.core.job.model import Ends, Job, Role
+from musterpoint.core.job.model import Ends, Job, Readiness, Role
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launch_plan import Gate, LaunchPlan, service_process
 from musterpoint.core.launch.launchers import ON_ITS_OWN, asked_by, find_launcher
@@ -224,9 +224,11 @@ def with_roles(inputs: LaunchInputs, plan: LaunchPlan, beside: tuple[tuple[Role,
         without = tuple(name for name, value in own.replaced if name not in given)
         services.append(service._replace(of_role=role.name, without=without))
     awaited = {name for role in inputs.job.roles for name in role.after}
+    # a world has one server, most likely that of its first host
+    ready = own.ready if plan.independent or not inputs.roster.node_rank else Readiness()
     gates = tuple(
         Gate(role.name, role.after, role.ready, role.ends, role.name in awaited)
-        for role in (own, *(each for each, _ in beside))
+        for role in (own._replace(ready=ready), *(each for each, _ in beside))
     )
     return plan._replace(processes=(*plan.processes, *services), environment=settings, gates=gates)
 

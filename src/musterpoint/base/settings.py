@@ -96,6 +96,11 @@ class Settings(NamedTuple):
         return bool(self.channel or self.checkpoints or self.upload)
 
     @property
+    def asks_for_roles(self) -> bool:
+        """An option names roles, or a file or group that may have some."""
+        return bool(self.job_file or self.more_roles or self.group)
+
+    @property
     def describes_hosts(self) -> bool:
         """Whether an option says how many hosts there are, which place this one has, or where they meet."""
         return self.nnodes is not None or self.node_rank is not None or bool(self.rollcall_leader)
@@ -450,6 +455,8 @@ PLANNED = "MUSTER_PLANNED"
 """
 MODULE = "MUSTER_PROGRAM_IS_MODULE"
 """Set by ``muster local -m``: the platform's program is the name of a module."""
+ROLE_HOSTS = "MUSTER_ROLE_HOSTS_"
+"""Begins the variables with the addresses of each role's hosts."""
 ATTEMPT = "MUSTER_ATTEMPT"
 """The variable that tells every rank of musterpoint's how often the ranks were started before: 0 at first."""
 TERMINAL = "MUSTER_DEBUG_TERMINAL"

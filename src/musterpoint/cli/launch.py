@@ -45,7 +45,7 @@ def read_line(argv: Sequence[str], environ: Mapping[str, str]) -> job.Request:
     """
     request, _asked = read_request(_parser, argv, environ)
     if request.program is None and (file := request.given.get("job_file") or environ.get(variable_of("job_file"))):
-        from musterpoint.base.job_file import program_of  # 2 ms, for a job's file
+        from musterpoint.base.job_text import program_of  # 2 ms, for a job's file
 
         program, arguments, module = program_of(file)
         return request._replace(program=program, arguments=arguments, module=module, typed=True)

@@ -110,7 +110,7 @@ class Attempt(NamedTuple):
                 CodeDirectory(job.paths.code, request.environ.get(settings.CODE_COPY_OF, "")),
                 job=_facts(job, plan, request),
             ),
-            terminal=RankTerminal.from_variable(request.environ.get(settings.TERMINAL, "")),
+            terminal=RankTerminal.from_variable(request.environ.get(settings.TERMINAL, "") if job.trains else ""),
             token=self._token(roster),
             lend=partial(self._lend, roster),
         )

@@ -25,7 +25,6 @@ from musterpoint.core.code.unwrap import ReadLine, unwrapped
 from musterpoint.core.job.directories import forget_others, is_own
 from musterpoint.core.job.model import Job
 from musterpoint.core.job.read import read_job
-from musterpoint.core.launch.roles import are_asked
 from musterpoint.core.part import JobContext, Part, Ready, Refused, Stopped, met
 from musterpoint.core.prepare import free_ports, prepare, understand, with_line
 from musterpoint.core.processes.received_signals import STOPPING
@@ -132,7 +131,7 @@ def _road(
 ) -> Outcome:
     """All steps in order."""
     context = understand(runtime, context)
-    if not are_asked(context.options):  # else the host that leads is known by the job's file
+    if not context.options.asks_for_roles:  # else the host that leads is known by the job's file
         hold_early(context.job, context.options, runtime.ports)
     context, part = prepare(runtime, context, others, read)
     roster, peers = _call_the_roll(runtime, context, part)
@@ -246,7 +245,7 @@ def _attempts(
         following = restarts.after(*attempt.run(this, following, peers))
         if isinstance(following, Roster):
             own = (following.master_port, following.launch_port, rollcall_port(job, options))
-            runtime.ports.keep({*own, *following.seat.ports})
+            runtime.ports.keep({*own, *following.seat.ports, *following.seat.master_ports})
             this = again(part, following.attempt)
     return following
 

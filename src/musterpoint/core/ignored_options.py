@@ -11,7 +11,7 @@ from typing import Any, Iterator, Mapping
 
 from musterpoint.base import settings
 from musterpoint.base.errors import similar
-from musterpoint.base.settings import OPTIONS, PREFIX, Settings
+from musterpoint.base.settings import OPTIONS, PREFIX, ROLE_HOSTS, Settings
 from musterpoint.base.spellings import Typed
 from musterpoint.core.code.misplaced_options import behind_the_program
 from musterpoint.core.code.project import requirements_beside
@@ -19,7 +19,6 @@ from musterpoint.core.fabric.devices import allowed_processors
 from musterpoint.core.job import platforms
 from musterpoint.core.job.fields import small_text
 from musterpoint.core.job.model import Job
-from musterpoint.core.job.roles import ROLE_HOSTS
 from musterpoint.core.launch.choose import Choice
 from musterpoint.core.launch.launchers import find_launcher, readers
 from musterpoint.core.launch.smdistributed import not_asked

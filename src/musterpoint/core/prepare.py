@@ -20,7 +20,6 @@ from musterpoint.core.fabric.devices import survey
 from musterpoint.core.job import restartable
 from musterpoint.core.job.directories import is_own, locked, made, without_own
 from musterpoint.core.job.model import Job
-from musterpoint.core.job.roles import seen_by
 from musterpoint.core.launch import smdistributed
 from musterpoint.core.launch.choose import choose
 from musterpoint.core.launch.host_plan import PreparedHost
@@ -38,7 +37,6 @@ from musterpoint.core.launch.launcher import (
     wanted_ports,
 )
 from musterpoint.core.launch.launchers import find_launcher, instead_of, of_program
-from musterpoint.core.launch.roles import are_asked, devices_of, digest, of_this_host
 from musterpoint.core.part import JobContext, Part, Ready, Refused, Stopped
 from musterpoint.core.ports import Ports, offered
 from musterpoint.core.rollcall.agreed_ports import hold_early
@@ -107,11 +105,13 @@ def prepare(
         # a program from a command line is here already, and its packages are left to the user unless asked for
         fetches = request.program is None or context.installs
         tools = (lambda: runtime.tools(job, options)) if fetches else None
-        code = Code(job, request.environ, request.python, tools, named=not are_asked(options))
+        code = Code(job, request.environ, request.python, tools, named=not options.asks_for_roles)
         found = unwrapped(job, request.given, request.environ, code.folder, read)
         if found is not None:
             request, options, job, _ = context = with_line(runtime, request, found)
-        if are_asked(options):
+        if options.asks_for_roles:
+            from musterpoint.core.launch.role_plan import of_this_host  # 5 ms, for jobs with roles
+
             job, options, environ = of_this_host(job, options, request.environ, request.given, code.folder)
             request = request._replace(environ=environ)
             context = JobContext(request, options, job)
@@ -195,11 +195,15 @@ def prepare_host(
     try:
         code = code or Code(job, environ, interpreter)
         workspace = code.workspace(job, interpreter, options.installer, requirements)
-        besides = tuple((role, code.workspace(seen_by(job, role), interpreter, "none")) for role in job.beside)
+        besides = tuple((role, code.workspace(job.seen_by(role), interpreter, "none")) for role in job.beside)
     except NoProgram as error:
         instead = instead_of(os.path.basename(job.entry_point.program), "launch", job)  # it is a launcher's command
         raise UsageError("; ".join(filter(None, (str(error), instead)))) from None
-    devices = devices_of(job, survey(environ))
+    devices = survey(environ)
+    if job.beside:
+        from musterpoint.core.launch.role_plan import devices_of
+
+        devices = devices_of(job, devices)
 
     of_launcher = LauncherModules(workspace.interpreter, environ, ask)
 
@@ -267,13 +271,13 @@ def offer_of(
         ssh_key=key,
         independent=find_launcher(choice.launcher).independent,
         role=job.role.name if job.role else "",
-        roles=digest(job),
+        roles=job.roles_digest,
         role_ports=_role_ports(job, held),
     )
 
 
 def _role_ports(job: Job, held: Ports) -> tuple[str, ...]:
-    """The master ports of the roles whose first host this is, but for the one that leads; held from now on."""
+    """Held master ports: of roles whose first host this is, but for the one that leads."""
     first = [role for role in job.roles if role.hosts[0] == job.current_host and role.name != job.leads]
     return tuple(f"{role.name}={held.take_any()}" for role in first)
 

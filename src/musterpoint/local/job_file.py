@@ -14,7 +14,7 @@ from typing import Any, Mapping, NamedTuple
 
 from musterpoint.base import spellings
 from musterpoint.base.errors import UsageError, similar
-from musterpoint.base.job_file import JobText, read_job_text
+from musterpoint.base.job_text import JobText, read_job_text
 from musterpoint.base.settings import OPTIONS, removed_flag
 from musterpoint.core.data.places import is_path
 from musterpoint.local.options import BY_FLAG

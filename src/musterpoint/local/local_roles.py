@@ -6,10 +6,10 @@ from typing import Any
 
 from musterpoint.base import settings
 from musterpoint.base.errors import UsageError
-from musterpoint.base.job_file import JobText
+from musterpoint.base.job_text import JobText
 from musterpoint.core.job import roles
 from musterpoint.core.job.model import EntryPoint, InstanceGroup, Job
-from musterpoint.core.launch.roles import of_this_host
+from musterpoint.core.launch.role_plan import of_this_host
 from musterpoint.local.job_request import LocalJob
 
 Groups = tuple[tuple[str, int], ...]
@@ -23,7 +23,7 @@ def first_program(text: JobText | None) -> str:
 
 
 def hosts_of(asked: int | None, groups: Groups, text: JobText | None, short: str) -> tuple[int, Groups]:
-    """How many hosts the job has, and its instance groups: those of ``groups``, or that its roles name.
+    """The number of the job's hosts, and its instance groups: those of ``groups``, or of its roles.
 
     Raises:
         UsageError: they contradict each other.

@@ -27,7 +27,7 @@ from musterpoint.core.channel.root_cause import Announce, AskRaised, Decision, R
 from musterpoint.core.channel.session import OVER, UP, Action, Back, HostState, Lost, Silent
 from musterpoint.core.channel.topic import Api, Topic, World
 from musterpoint.core.channel.topic_table import FROM_WORKERS, TOPICS
-from musterpoint.core.channel.topics import attempts, raised_ranks
+from musterpoint.core.channel.topics import attempts, ended_groups, raised_ranks
 from musterpoint.core.channel.topics.attempts import LeadersAttempts, NextAttempt, NoRestart, Ready
 from musterpoint.core.channel.topics.raised_ranks import LeadersRaised
 
@@ -80,6 +80,8 @@ class LeaderChannel(EventQueue):
     # what this host reports
 
     def failed(self, failure: Failure) -> None:
+        if ended_groups.excuses(self, failure.host):
+            return
         if failure.is_symptom and not self._asked:
             self._asked = True
             self._unanswered = set(self._members.by_name)
@@ -308,7 +310,8 @@ class LeaderChannel(EventQueue):
     def _lose(self, member: HostState, loss: PeerLost) -> None:
         """Ends the session of ``member``; it counts as lost unless it was done or it is known how the job ends."""
         self._members.end(member)
-        if member.code is None and not self._settled and member.name not in self._lost:
+        over = self._settled or ended_groups.excuses(self, member.name)
+        if member.code is None and not over and member.name not in self._lost:
             self._lost.add(member.name)
             self._record("host-lost", host=member.name, why=loss.why)
             role = next((one.name for one in self.worlds if loss.host in one.hosts and not one.beside), "")

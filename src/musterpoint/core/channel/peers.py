@@ -137,6 +137,33 @@ class Stalled(NamedTuple):
     sentence: Annotated[str, Text(MOST_REASON, shown=True)]
 
 
+RoleName = Annotated[str, Text(64, shown=True)]
+
+
+class RoleReady(NamedTuple):
+    """``role`` is ready, on all its hosts."""
+
+    role: RoleName
+
+
+class NotReady(NamedTuple):
+    """``role`` isn't ready, ``seconds`` after it could begin. ``roles``: every role of the job. Only the leader gets
+    this.
+    """
+
+    role: str
+    seconds: float
+    roles: "tuple[RoleState, ...]"
+
+
+class RoleState(NamedTuple):
+    """``missing``: the hosts of ``role`` that aren't ready; ``waits``: for which roles it waits itself."""
+
+    role: str
+    missing: tuple[str, ...]
+    waits: tuple[str, ...]
+
+
 class TopicEvent(Protocol):
     """Any other named tuple that a topic emits."""
 
@@ -158,6 +185,8 @@ PeerEvent = Union[
     AllLooked,
     Stalled,
     StillRunning,
+    RoleReady,
+    NotReady,
     TopicEvent,
 ]
 

@@ -10,7 +10,7 @@ from musterpoint.embedded.programs.registry import Program
 
 SEARCH_PATHS = frozenset({"PYTHONPATH", "LD_LIBRARY_PATH"})
 """Our value of these replaces the user's: it contains the user's value at its end."""
-FOR_ALL_BELOW = SEARCH_PATHS | {"PATH", "MUSTER_HOSTFILE", "PDSH_RCMD_TYPE"}
+FOR_ALL_BELOW = SEARCH_PATHS | {"PATH", "MUSTER_HOSTFILE", "PDSH_RCMD_TYPE", "MUSTER_ROLE", "MUSTER_ROLES"}
 """What the plan sets of these holds for a launch in the job's program, too: ssh between the hosts is the job's."""
 
 

@@ -72,8 +72,8 @@ class Distribution(NamedTuple):
 
 
 Ends = Literal["job", "with", "never"]
-"""Whose end ends the job: the role's own is the job's; it is told to end when those are through, and its end before
-that is a failure; the same, and it may end with 0 before.
+"""The end of a role: it is the job's; the role is told to end when those are through, and fails if it ends before;
+the same, but it may end with 0 before.
 """
 
 
@@ -308,18 +308,40 @@ class Job(NamedTuple):
 
     @property
     def ends(self) -> Ends:
-        """Whether the end of this host's program is the job's."""
+        """The end of this host's program, seen from the job's."""
         return "job" if self.role is None else self.role.ends
 
     @property
     def trains(self) -> bool:
-        """Whether this host is of the group whose checkpoints are kept: the only one, or the role that leads."""
+        """This host's checkpoints are the job's: of its only group, or of the role that leads."""
         return self.in_group and (self.role is None or self.role.name == self.leads)
 
     @property
     def first_host(self) -> str:
         """The host that leads the job: of its only group, or of the role that leads."""
         return next((role.hosts[0] for role in self.roles if role.name == self.leads), self.leader)
+
+    @property
+    def roles_digest(self) -> str:
+        """The same on all hosts that have read the same roles; empty where there are none."""
+        if not self.roles:
+            return ""
+        import hashlib  # 2 ms, for jobs with roles
+
+        bare = [role._replace(hosts=(), replaced=()) for role in self.roles]
+        return hashlib.sha256(repr(bare).encode()).hexdigest()[:16]
+
+    def seen_by(self, role: Role) -> "Job":
+        """The job with the program, the hosts and the distribution of ``role``."""
+        start, serves = self.entry_point, role.ends != "job" or bool(role.beside)
+        if role.program:
+            start = EntryPoint(role.program, start.source, role.module)
+        return self._replace(
+            group_hosts=role.hosts,
+            entry_point=start,
+            arguments=self.arguments if role.arguments is None else role.arguments,
+            distribution=Distribution() if serves else self.distribution,
+        )
 
     @property
     def own_name(self) -> str:

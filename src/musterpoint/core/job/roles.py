@@ -3,19 +3,19 @@
 from typing import Any, Callable, Mapping
 
 from musterpoint.base.errors import UsageError, similar
-from musterpoint.base.job_file import JobText
+from musterpoint.base.job_text import JobText
 from musterpoint.base.records import NamedTuple
+from musterpoint.base.settings import ROLE_HOSTS
 from musterpoint.core.job.fields import shown
-from musterpoint.core.job.model import Distribution, EntryPoint, Job, Readiness, Role
+from musterpoint.core.job.model import Job, Readiness, Role
 
 KEYS = (
     *("name", "hosts", "group", "beside", "gpus", "program", "module", "arguments", "launcher", "slots", "env"),
     *("ready", "after", "ends"),
 )
-"""What a role of the file may have."""
+"""Keys of a role in the file."""
 LATER = ("restarts", "max_restarts", "restart_on", "replicas", "het_group", "replicated_job", "leader_worker_set")
-"""What users may ask for, and isn't there yet."""
-ROLE_HOSTS = "MUSTER_ROLE_HOSTS_"
+"""Keys that users may expect, and that aren't there yet."""
 ENDS = ("job", "with", "never")
 MOST_ROLES = 16
 _MOST_NAME = 40
@@ -143,7 +143,7 @@ class _Taker(NamedTuple):
 
 
 def is_name(text: str) -> bool:
-    """Whether a role may have this name: its variable has it, too."""
+    """A role may have this name: its variable has it, too."""
     return (
         0 < len(text) <= _MOST_NAME and text[0].isalpha() and text.replace("-", "_").isidentifier() and text.isascii()
     )
@@ -196,21 +196,7 @@ def with_roles(job: Job, asked: list[Asked], leads: Callable[[Role], bool]) -> J
     named = job._replace(roles=roles, leads=first.name)
     own = named.role
     assert own is not None
-    return seen_by(named, own)
-
-
-def seen_by(job: Job, role: Role) -> Job:
-    """``job`` with the program, the hosts and the distribution of ``role``."""
-    start = job.entry_point
-    if role.program:
-        start = EntryPoint(role.program, start.source, role.module)
-    serves = role.ends != "job" or bool(role.beside)
-    return job._replace(
-        group_hosts=role.hosts,
-        entry_point=start,
-        arguments=job.arguments if role.arguments is None else role.arguments,
-        distribution=Distribution() if serves else job.distribution,
-    )
+    return named.seen_by(own)
 
 
 def _check(asked: list[Asked]) -> None:
@@ -303,8 +289,3 @@ def _placed(job: Job, asked: list[Asked]) -> tuple[Role, ...]:
 def variable_of(name: str) -> str:
     """The variable with the addresses of a role's hosts."""
     return f"{ROLE_HOSTS}{name.upper().replace('-', '_')}"
-
-
-def renamed(job: Job, names: Mapping[str, str]) -> tuple[Role, ...]:
-    """The roles with their hosts' ``names`` from the roll call, where the platform gave none."""
-    return tuple(role._replace(hosts=tuple(names[host] for host in role.hosts)) for role in job.roles)

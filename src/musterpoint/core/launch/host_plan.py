@@ -20,7 +20,6 @@ from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launch_plan import Argument, LaunchPlan, ProcessPlan, told_local_rank
 from musterpoint.core.launch.launcher import asks_for_ssh
 from musterpoint.core.launch.launchers import ON_ITS_OWN, find_launcher
-from musterpoint.core.launch.roles import with_roles
 from musterpoint.core.rollcall.roster import Roster
 
 if TYPE_CHECKING:
@@ -83,6 +82,8 @@ def plan_host(
         notes += about_fabric
     plan = build_plan(inputs)
     if job.roles:
+        from musterpoint.core.launch.role_plan import with_roles
+
         plan = with_roles(inputs, plan, host.beside)
     if job.in_group:
         smdistributed.check_layout(job, environ, inputs.launcher, plan)

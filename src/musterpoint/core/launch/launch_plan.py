@@ -75,8 +75,8 @@ class ProcessPlan(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """When the programs of a ``role`` start here, once the roles ``after`` are ready, when they are ready themselves,
-    and whose end ``ends`` the job. ``needed``: other roles wait for it.
+    """The start and the end of a ``role`` here. It starts once the roles ``after`` are ready, and is ``ready`` itself
+    then; ``ends``: as in its role; ``needed``: other roles wait for it.
     """
 
     role: str
@@ -272,11 +272,11 @@ class LaunchPlan(NamedTuple):
 
     @property
     def own_ends(self) -> Ends:
-        """Whether the end of this host's own program is the job's."""
+        """The end of this host's own program, seen from the job's."""
         return self.gates[0].ends if self.gates else "job"
 
     def ends_of(self, process: ProcessPlan) -> Ends:
-        """Whether the end of ``process``, one of this plan's, is the job's."""
+        """The end of ``process``, one of this plan's, seen from the job's."""
         return next((gate.ends for gate in self.gates if gate.role == process.of_role), self.own_ends)
 
     @property

@@ -150,8 +150,7 @@ class Launcher(NamedTuple):
     independent: bool = False
     """Whether the hosts' programs are on their own: there is no common world, and a lost host ends no other."""
     leads: bool = False
-    """Whether it asks other hosts to start programs, or its first host is their head: in a job with roles, that host
-    leads the job."""
+    """Its first host leads a job with roles: it asks others to start programs, or is their head."""
     takes_started: bool = False
     """Whether its ranks may be processes that the platform has started. It also gives each rank the numbers that the
     platform would give it."""

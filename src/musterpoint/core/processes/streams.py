@@ -162,7 +162,7 @@ def same_file(one: int, other: int) -> bool:
 
 
 class Sight:
-    """Whether a text has come in the output of the process ``name``; empty: of a rank. Fed under the pump's lock."""
+    """A text that is looked for in the output of the process ``name``; empty: of a rank. Fed under the pump's lock."""
 
     def __init__(self, text: bytes, name: str) -> None:
         self._text, self._name = text, name
@@ -170,7 +170,7 @@ class Sight:
         self.seen = False
 
     def is_of(self, rank: int | None, name: str) -> bool:
-        """Whether it is about that process."""
+        """It is about that process."""
         return name == self._name if self._name else rank is not None
 
     def feed(self, number: int, data: Bytes) -> None:

@@ -126,7 +126,7 @@ def _ssh_key_of(message: dict[str, Any]) -> str:
 
 
 def _roles_of(message: dict[str, Any]) -> tuple[str, str, tuple[str, ...]]:
-    """The caller's role, those that it has read, and the ports of those whose first host it is."""
+    """The caller's role, the roles that it has read, and its master ports."""
     if "roles" not in message:
         return "", "", ()
     ports = wire.texts(message, "role_ports", MOST_PORTS, LONGEST_LIBRARY)

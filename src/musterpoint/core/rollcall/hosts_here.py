@@ -30,8 +30,7 @@ class HostsHere(NamedTuple):
     role_of: Mapping[str, str] = {}
 
     def named(self, me: str) -> HostsHere:
-        """The same by the names that they have said themselves, in place of the labels of their seats; ``me`` is this
-        host's.
+        """The same by the hosts' own names; ``me`` is this host's.
         """
         calls = [self.calls[label] for label in self.hosts[1:]]
         names = unique_names([me, *(call.title for call in calls)])

@@ -76,8 +76,7 @@ class LeaderCall:
             own = self._hosts[0]
         roles = dict(zip(self._hosts, map(participant.role_of.get, participant.hosts))) if participant.role_of else {}
         self._role_of = {host: role for host, role in roles.items() if role is not None}
-        self._grouped = frozenset(roles or group)
-        self._alike = frozenset(host for host in roles if roles[host] == roles.get(own)) if roles else self._grouped
+        self._grouped = frozenset(group)
         self._choose_ports = choose_ports
         self._listening = listening
         self._others = frozenset(self._hosts) - {own}
@@ -154,7 +153,7 @@ class LeaderCall:
     def _placed(self, hello: Hello, address: str, proved: bool) -> tuple[Hello, Refusal | None]:
         """The caller with the seat that it claims, and why it is refused."""
         if self._places is None:
-            return hello, validate(hello, self._me, self._participant.offer, self._others, self._alike, proved)
+            return hello, validate(hello, self._me, self._participant.offer, self._others, self._grouped, proved)
         refusal = (
             check_protocol(hello, self._me)
             or check_offer(hello, self._me, self._participant.offer, not self._participant.role_of, proved)
@@ -354,7 +353,8 @@ class LeaderCall:
 
     def _publish(self) -> None:
         me = self._me if self._places is None else self._hosts[0]
-        here = HostsHere(self._hosts, me, self._participant.offer, self._seats.taken, self._grouped, self._role_of)
+        grouped = frozenset(self._role_of) or self._grouped
+        here = HostsHere(self._hosts, me, self._participant.offer, self._seats.taken, grouped, self._role_of)
         try:
             here.check()
             here = here if self._places is None else here.named(self._me)

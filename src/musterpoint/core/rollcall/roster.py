@@ -6,7 +6,6 @@ from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import Settings
 from musterpoint.base.untrusted import check_types, is_host_name
 from musterpoint.core.channel.topic import World
-from musterpoint.core.job import roles
 from musterpoint.core.job.model import Job, UnnamedHosts
 from musterpoint.core.rollcall.agreed_ports import rollcall_port
 
@@ -134,8 +133,14 @@ class Seat(NamedTuple):
 
     def port_of(self, role: str) -> int:
         """The master port of ``role``, if its first host is this one; 0: it isn't, or it leads."""
-        ports = (text.partition("=") for text in self.role_ports)
-        return next((int(port) for name, _, port in ports if name == role and port.isdecimal()), 0)
+        own = (port for text, port in zip(self.role_ports, self.master_ports) if text.partition("=")[0] == role)
+        return next(own, 0)
+
+    @property
+    def master_ports(self) -> tuple[int, ...]:
+        """The master ports of those roles."""
+        ports = (text.partition("=")[2] for text in self.role_ports)
+        return tuple(int(port) if port.isdecimal() and len(port) < 6 else 0 for port in ports)
 
 
 _MOST_NAMED = 4
@@ -175,7 +180,7 @@ class Roster(NamedTuple):
 
     @property
     def group(self) -> tuple[Seat, ...]:
-        """The seats that take part in the distribution, or have this host's role, in rank order."""
+        """The seats of the distribution, or of this host's role, in rank order."""
         role = next((seat.role for seat in self.seats if seat.name == self.me), "")
         return tuple(seat for seat in self.seats if seat.grouped and seat.role == role)
 
@@ -200,7 +205,7 @@ class Roster(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether every host of the job's groups can run its part; one that can't has said so by a capacity of 0."""
+        """Every host of the job's groups can run its part; one that can't has said so by a capacity of 0."""
         return all(seat.capacity for seat in self.seats if seat.grouped)
 
     @property
@@ -250,8 +255,9 @@ class Roster(NamedTuple):
         """
         hosts, group = (tuple(seat.name for seat in seats) for seats in (self.seats, self.group))
         if job.unnamed is not None:
-            named = roles.renamed(job, dict(zip(job.hosts, hosts, strict=True)))
-            return job._replace(hosts=hosts, group_hosts=group, current_host=self.me, unnamed=None, roles=named)
+            names = dict(zip(job.hosts, hosts, strict=True))
+            roles = tuple(role._replace(hosts=tuple(names[host] for host in role.hosts)) for role in job.roles)
+            return job._replace(hosts=hosts, group_hosts=group, current_host=self.me, unnamed=None, roles=roles)
         return job if hosts == job.hosts else job._replace(hosts=hosts, group_hosts=group)
 
     def summary(self, launcher: str, independent: bool = False) -> str:

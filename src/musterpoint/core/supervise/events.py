@@ -15,7 +15,7 @@ from musterpoint.core.launch.launch_plan import Role
 Key = int
 """A rank here by its local rank."""
 Live = Union[Key, str]
-"""What is waited for here: a rank, or by its name the program of a role beside the ranks whose end is the job's."""
+"""A rank, or the name of a program beside the ranks."""
 Whom = Literal["all", "job", "services"]
 
 
@@ -100,7 +100,7 @@ class ServicesDue(NamedTuple):
 
 
 class LeftDue(NamedTuple):
-    """A role that serves others has ended with 0, and the job's own roles aren't through a moment later."""
+    """A role that serves others has ended with 0 a moment ago."""
 
 
 class LeaveDue(NamedTuple):

@@ -7,9 +7,8 @@ from typing import Callable, Iterable
 from musterpoint.base import exit_codes
 from musterpoint.base.failure import Failure, fit
 from musterpoint.base.loop import Timer
-from musterpoint.core.channel.peers import Peers
+from musterpoint.core.channel.peers import NotReady, Peers, RoleReady
 from musterpoint.core.channel.topics import ready_roles
-from musterpoint.core.channel.topics.ready_roles import NotReady, RoleReady
 from musterpoint.core.launch.launch_plan import Gate
 from musterpoint.core.supervise.context import SupervisorContext
 from musterpoint.core.supervise.readiness import ReadyWatch
@@ -80,7 +79,7 @@ class Gates:
 
     @property
     def sentence(self) -> str:
-        """Who waits here for whom; empty: nobody."""
+        """The roles that wait here, each with whom for; empty: none."""
         parts = []
         for gate in self._gates:
             missing = [role for role in gate.after if role not in self._ready]
@@ -113,7 +112,7 @@ class Gates:
 
 
 def not_ready(event: NotReady, host: str, waiting: str) -> Failure:
-    """The failure of a role that isn't ready in time, with a table of all roles."""
+    """The failure of a role that isn't ready in time: a table."""
     rows = []
     for role, hosts, waits in event.roles:
         state = f"not ready on {_named(hosts)}" if hosts else "ready"

@@ -274,7 +274,7 @@ class HostProcesses:
             self._context.record("ranks-signalled", signal=signo, ranks=self.ends.signal(signo, seconds, stopping))
 
     def own_are(self, whom: Whom) -> bool:
-        """Whether this host's ranks are among those."""
+        """This host's ranks are among those."""
         return whom == "all" or self.started is None or (self.plan.own_ends == "job") == (whom == "job")
 
     def _is_jobs(self, process: ProcessPlan) -> bool:

@@ -107,7 +107,8 @@ def lend(
     """A :class:`Loan` for launch ``number`` of ``job``, while those with the pids ``running`` run; or ``refused``, with
     the reason.
     """
-    several = len(roster.seats) > 1
+    seats = roster.group if roster.seat.role else roster.seats
+    several = len(seats) > 1
     if several and running:
         return {
             "refused": f"a launch of this job's program runs already on {roster.me} (process {running[0]}), and a job "
@@ -119,14 +120,15 @@ def lend(
     if options.log_dir:
         lent["log_dir"] = os.path.join(os.path.abspath(options.log_dir), f"launch-{number}")
     if several:
-        lent["rollcall_port"] = roster.launch_port
+        leads = roster.leader in (seat.name for seat in seats)
+        lent["rollcall_port"] = roster.launch_port if leads else roster.master_port
     if several or options.secret:
         from musterpoint.core.channel.secret import derived
 
         lent["secret"] = derived(options.secret or roster.session, f"launches of attempt {roster.attempt}")
-    names, group = ([seat.name for seat in seats] for seats in (roster.seats, roster.group))
+    names, group = ([seat.name for seat in each] for each in (seats, roster.group))
     variables = {name: environ[name] for name in (LOCAL, SHOW_RANKS, SHOWN) if name in environ}
-    addresses, paths = tuple(seat.address for seat in roster.seats), job.paths._asdict()
+    addresses, paths = tuple(seat.address for seat in seats), job.paths._asdict()
     loan = Loan(number, roster.me, tuple(names), tuple(group), addresses, lent, variables, paths, masked)
     return loan._asdict()
 

@@ -8,7 +8,7 @@ from typing import Callable, Mapping
 from musterpoint.base import temporary
 from musterpoint.base.python_variables import INSPECT
 from musterpoint.base.records import NamedTuple
-from musterpoint.base.settings import OUTER, PLANNED, SOCKET_TOKEN
+from musterpoint.base.settings import OUTER, PLANNED, ROLE_HOSTS, SOCKET_TOKEN
 from musterpoint.core.fabric.setting import FOR_ALL_BELOW
 from musterpoint.core.launch.launch_plan import OWN_PATHS, LaunchPlan, ProcessPlan
 from musterpoint.core.processes.control_socket import ControlSocket
@@ -183,7 +183,8 @@ def planned_environment(
         environment[setting.name] = path(setting.ours) if setting.ours else setting.value
     environment[OUTER] = control_socket.address
     environment[SOCKET_TOKEN] = control_socket.token
-    environment[PLANNED] = ",".join(setting.name for setting in plan.environment if setting.name not in FOR_ALL_BELOW)
+    planned = (setting.name for setting in plan.environment if setting.name not in FOR_ALL_BELOW)
+    environment[PLANNED] = ",".join(name for name in planned if not name.startswith(ROLE_HOSTS))
     return environment
 
 

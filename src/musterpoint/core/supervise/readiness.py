@@ -17,7 +17,7 @@ from musterpoint.core.processes.pump import Pump
 LOOKS = (*(0.1,) * 20, *(0.25,) * 40, 1.0)
 """Seconds from one look to the next, the last for ever."""
 ANSWER_SECONDS = 2.0
-"""How long a server may take to answer."""
+"""Seconds that a server may take to answer."""
 LOOPBACK = "127.0.0.1"
 
 
@@ -30,7 +30,7 @@ class _Listener(NamedTuple):
 
 
 class ReadyWatch:
-    """Calls ``on_ready``, once, when what ``pids`` gives (programs of the role on this host) are ready.
+    """Calls ``on_ready`` once, when the role's programs here, ``pids``, are ready.
 
     Made before the programs start: a port that was open before is another one's.
     """
@@ -72,7 +72,7 @@ class ReadyWatch:
         self.begin()
 
     def _address(self) -> str:
-        """Where the program can be reached at its port; empty: it hasn't opened it."""
+        """The address of the program's port; empty: it hasn't opened it."""
         found = list(_listeners(self._ready.port, self._proc))
         own = self._sockets() if found else set()
         for row in found:
@@ -90,7 +90,7 @@ class ReadyWatch:
         return {inode for pid in every for inode in process_tree.socket_inodes(pid, self._proc)}
 
     def _ask(self, address: str) -> None:
-        """Asks the server in a thread of its own, since it may take its time; the next look finds the answer."""
+        """Asks the server in a thread: it may take its time. The next look finds the answer."""
         if self._asks is None or not self._asks.is_alive():
             self._asks = Thread(target=self._get, args=(address,), daemon=True)
             self._asks.start()
@@ -125,7 +125,7 @@ def _answers(address: str, port: int) -> bool:
 
 
 def _listeners(port: int, proc: str) -> Iterator[_Listener]:
-    """Who listens at ``port`` in this network namespace (Linux, ``Documentation/networking/proc_net_tcp``)."""
+    """The listeners at ``port`` of this network namespace (Linux, ``Documentation/networking/proc_net_tcp``)."""
     for name in ("tcp", "tcp6"):
         try:
             with open(f"{proc}/net/{name}", encoding="ascii", errors="replace") as file:

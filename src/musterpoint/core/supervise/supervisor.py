@@ -13,18 +13,19 @@ from musterpoint.core.channel.peers import (
     AllDone,
     GroupEnded,
     JobFailed,
+    NotReady,
     PeerBack,
     PeerEvent,
     PeerLost,
     Peers,
     PeerSilent,
+    RoleReady,
     StartAsked,
     Started,
     StartEnded,
     StopAll,
 )
 from musterpoint.core.channel.topics.raised_ranks import RaisedAsked
-from musterpoint.core.channel.topics.ready_roles import NotReady, RoleReady
 from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.control_socket import Connection
@@ -175,7 +176,7 @@ class Supervisor:
             self._mpi.plan_started()
 
     def _open_gates(self, plan: LaunchPlan) -> None:
-        """Starts the roles of this host, each once those are ready that it waits for."""
+        """Starts each role of this host once its gate opens."""
         from musterpoint.core.supervise.gates import Gates  # 3 ms, for jobs with roles
 
         fail: Callable[[Failure], None] = lambda failure: self.on_event(ev.Broken(failure))  # noqa: E731
@@ -267,7 +268,7 @@ class Supervisor:
         if running:
             who = "the program" if self._processes.independent else numbers(running)
             self._context.say(f"told to stop: {who} still {'runs' if len(running) == 1 else 'run'} here")
-        elif waiting := self._watchers.sentence:
+        elif waiting := (self._gates.sentence if self._gates is not None else "") or self._watchers.sentence:
             self._context.say(f"told to stop: {waiting}")
 
     def _record_event(self, event: Event) -> None:

@@ -33,7 +33,7 @@ from musterpoint.core.launch.identity import IDENTITY
 from musterpoint.core.launch.inputs import LOOPBACK
 from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.launch.launchers import find_launcher
-from musterpoint.core.launch.roles import are_asked, of_this_host
+from musterpoint.core.launch.role_plan import of_this_host
 from musterpoint.core.prepare import prepare_host, what_is_wanted
 from musterpoint.core.processes.pid1 import pid1_note, unstoppable_pid1
 from musterpoint.core.rollcall.roster import Roster, Seat
@@ -127,7 +127,7 @@ def as_launched(view: HostView, typed: bool, given: Mapping[str, Any], read: Rea
     Raises:
         UsageError: the launch's line is wrong.
     """
-    code = Code(view.job, view.environ, view.options.python, named=not are_asked(view.options))
+    code = Code(view.job, view.environ, view.options.python, named=not view.options.asks_for_roles)
     found = unwrapped(view.job, given, view.environ, code.folder, read)
     return (view, typed) if found is None else (HostView(found.job, found.options, found.line.environ), True)
 
@@ -270,7 +270,7 @@ def preview(
 
 def of_role(view: HostView, given: Mapping[str, Any] = {}) -> HostView:
     """``view`` with the program that its host's role has, where the job has roles."""
-    if not are_asked(view.options):
+    if not view.options.asks_for_roles:
         return view
     folder = Code(view.job, view.environ, view.options.python, named=False).folder
     return HostView(*of_this_host(view.job, view.options, view.environ, given, folder))

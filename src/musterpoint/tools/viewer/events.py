@@ -53,6 +53,8 @@ EVENTS: dict[str, Meaning] = {
     "host-lost": Meaning("failure", "{of} was lost: {why}"),
     "peer-lost": Meaning("failure", "{of} was given up: {why}", False),
     "rank-started": Meaning("process", "rank {rank} started, pid {pid}"),
+    "program-ready": Meaning("step", "the program of {role} here was ready"),
+    "role-ready": Meaning("step", "heard that {role} was ready", False),
     "launcher-started": Meaning("process", "{name} started, pid {pid}"),
     "service-started": Meaning("process", "{name} started, pid {pid}"),
     "rank-registered": Meaning("process", "rank {rank} of {world_size} was started by the launcher", False),

@@ -225,6 +225,14 @@ def _hosts(history: History) -> Iterator[tuple[str, bool]]:
         yield line.rstrip(), first
 
 
+def _named(history: History, host: str) -> str:
+    """A host with the roles that it had, where the job had several."""
+    roles = history.outcome.get("roles")
+    named = roles.items() if isinstance(roles, dict) else ()
+    own = [printable(name, 40) for name, hosts in named if isinstance(hosts, list) and host in hosts]
+    return f"{host} ({', '.join(own)})" if own else host
+
+
 def _host(history: History, lane: Lane, attempt: int, said: str) -> tuple[str, ...]:
     phases = [lane.of("prepare", attempt), lane.of("rollcall", attempt)]
     runs = lane.ran(attempt)
@@ -233,7 +241,7 @@ def _host(history: History, lane: Lane, attempt: int, said: str) -> tuple[str, .
     ends = [run.spans[-1].end for run in runs]
     code = lane.code if attempt == history.attempts else lane.codes.get(attempt)
     return (
-        lane.host,
+        _named(history, lane.host),
         f"{attempt} of {history.attempts}",
         f"at {phases[0].begin:.3f}" if phases[0] else "-",
         *(took(span.seconds) if span else "-" for span in phases),

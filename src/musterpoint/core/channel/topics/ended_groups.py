@@ -1,5 +1,7 @@
 """The end of the ranks whose end is the job's, told by the leader. No host asks: it knows whose ranks have ended."""
 
+from typing import Any, cast
+
 from musterpoint.core.channel.bounds import WireError
 from musterpoint.core.channel.peers import GroupEnded
 from musterpoint.core.channel.topic import LeaderHalf, Topic, WorkerHalf
@@ -23,7 +25,7 @@ class LeadersEndedGroups(LeaderHalf, EndedGroups):
 
     @property
     def all_ended(self) -> bool:
-        """Whether the programs have ended whose end is the job's."""
+        """The programs have ended whose end is the job's."""
         return not self._running
 
     def left(self, host: str) -> None:
@@ -33,6 +35,16 @@ class LeadersEndedGroups(LeaderHalf, EndedGroups):
         if not self._running:
             self._side.broadcast(GroupEnded(DISTRIBUTION))
             self._side.emit(GroupEnded(DISTRIBUTION))
+
+
+def excuses(leader: Any, host: str) -> bool:
+    """True where programs of ``host`` serve others that are through: any end of theirs is well. ``leader``: that end of
+    the channel.
+    """
+    own = [world for world in leader.worlds if host in world.hosts]
+    if not own or any(world.ends for world in own):
+        return False
+    return cast(LeadersEndedGroups, leader.topic(TOPIC)).all_ended
 
 
 class WorkersEndedGroups(WorkerHalf, EndedGroups):

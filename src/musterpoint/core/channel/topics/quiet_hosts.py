@@ -106,8 +106,8 @@ class WhoIsQuiet:
 
 
 class LeadersQuietHosts(LeaderHalf, QuietHosts):
-    """Collects who is quiet, world by world, and asks a world's hosts to look at their ranks. Services wait for what
-    they are asked, so only worlds count whose end is the job's.
+    """Collects silent hosts by world, and asks a world's hosts for a look. Services wait for requests, so only worlds
+    count whose end is the job's.
     """
 
     def begin(self) -> None:

@@ -1,13 +1,10 @@
-"""Which roles of the job are ready, as the leader collects it from the hosts that have their programs."""
+"""Roles that are ready: the leader collects it from the hosts of their programs."""
 
 from functools import partial
-from typing import Annotated, Union
 
 from musterpoint.base.records import NamedTuple
-from musterpoint.core.channel.bounds import Text
+from musterpoint.core.channel.peers import NotReady, RoleName, RoleReady, RoleState
 from musterpoint.core.channel.topic import LeaderHalf, Topic, WorkerHalf, World
-
-RoleName = Annotated[str, Text(64, shown=True)]
 
 
 class PartReady(NamedTuple):
@@ -16,32 +13,8 @@ class PartReady(NamedTuple):
     role: RoleName
 
 
-class RoleReady(NamedTuple):
-    """``role`` is ready, on all its hosts."""
-
-    role: RoleName
-
-
-class NotReady(NamedTuple):
-    """``role`` isn't ready, ``seconds`` after it could begin. ``roles``: every role of the job. Only the leader gets
-    this.
-    """
-
-    role: str
-    seconds: float
-    roles: "tuple[RoleState, ...]"
-
-
-class RoleState(NamedTuple):
-    """``missing``: the hosts of ``role`` that aren't ready; ``waits``: for which roles it waits itself."""
-
-    role: str
-    missing: tuple[str, ...]
-    waits: tuple[str, ...]
-
-
 class ReadyRoles:
-    """What a host says of the programs of roles."""
+    """A host's words about the programs of roles."""
 
     def ready(self, role: str) -> None:
         """The program of ``role`` here is ready. :class:`RoleReady` comes when all are."""
@@ -79,7 +52,7 @@ class LeadersReadyRoles(LeaderHalf, ReadyRoles):
             self._watch()
 
     def _watch(self) -> None:
-        """Begins to count the time of roles that others wait for, once they can begin."""
+        """Begins the time of each awaited role, once that can begin."""
         for world in self._side.worlds:
             can_begin = not any(self._missing.get(name) for name in world.after)
             if world.name in self._awaited and can_begin and world.name not in self._timed:
@@ -107,5 +80,4 @@ class WorkersReadyRoles(WorkerHalf, ReadyRoles):
         self._side.emit(message)
 
 
-Heard = Union[RoleReady, NotReady]
 TOPIC: Topic[ReadyRoles] = Topic("ready-roles", (PartReady,), (RoleReady,), LeadersReadyRoles, WorkersReadyRoles)

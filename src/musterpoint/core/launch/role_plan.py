@@ -1,20 +1,19 @@
 """A job with roles on this host: the program that its own role has, those beside it, and what each is told of all."""
 
-import hashlib
 import json
 import os
 from typing import Any, Iterator, Mapping
 
-from musterpoint.base import job_file
+from musterpoint.base import job_text
 from musterpoint.base.errors import UsageError, similar
-from musterpoint.base.job_file import JobText
+from musterpoint.base.job_text import JobText
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import BY_FIELD, TO_MEET, Settings
 from musterpoint.core.code.workspace import Workspace
 from musterpoint.core.fabric.devices import Devices
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.job import roles
-from musterpoint.core.job.model import Ends, Job, Role
+from musterpoint.core.job.model import Ends, Job, Readiness, Role
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launch_plan import Gate, LaunchPlan, service_process
 from musterpoint.core.launch.launchers import ON_ITS_OWN, asked_by, find_launcher
@@ -27,7 +26,7 @@ OF_LOCAL = frozenset(
         *("env", "host_slots", "cpu_fallback", "debug", "stop_after", "output", "live", "groups"),
     )
 )
-"""What a job's file has for ``muster local`` alone."""
+"""Keys of a job's file for ``muster local`` alone."""
 _OF_PROGRAM = ("program", "arguments", "module", "roles")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -38,11 +37,6 @@ class OfRole(NamedTuple):
     job: Job
     options: Settings
     environ: Mapping[str, str]
-
-
-def are_asked(options: Settings) -> bool:
-    """Whether the job's options name roles, or what may have some: a file, an instance group."""
-    return bool(options.job_file or options.more_roles or options.group)
 
 
 def of_this_host(
@@ -81,12 +75,12 @@ def of_this_host(
 def _read(name: str, *folders: str) -> JobText:
     where = f"--job-file {name} (MUSTER_JOB_FILE)" if not name.lstrip().startswith("{") else "the job's roles"
     if name.lstrip().startswith("{"):
-        return job_file.read_job_text(name, where)
-    path = job_file.found_file(name, *folders, os.getcwd())
+        return job_text.read_job_text(name, where)
+    path = job_text.found_file(name, *folders, os.getcwd())
     if not path:
         looked = " or ".join(dict.fromkeys(filter(None, (*folders, os.getcwd()))))
         raise UsageError(f"{where}: there is no such file in {looked}")
-    return job_file.read_job_text(path, path)
+    return job_text.read_job_text(path, path)
 
 
 def _with_options(text: JobText, options: Settings, environ: Mapping[str, str], given: Mapping[str, Any]) -> Settings:
@@ -150,12 +144,6 @@ def _launcher_of(role: Role, job: Job) -> str:
     return next((name for name, _ in asked_by(job.distribution.kind)), ON_ITS_OWN)
 
 
-def digest(job: Job) -> str:
-    """The same on all hosts that have read the same roles; empty where there are none."""
-    text = json.dumps([role._replace(hosts=(), replaced=()) for role in job.roles]) if job.roles else ""
-    return hashlib.sha256(text.encode()).hexdigest()[:16] if text else ""
-
-
 def devices_of(job: Job, devices: Devices) -> Devices:
     """The devices that this host's own role has: without those of the roles beside it.
 
@@ -188,7 +176,7 @@ def gpu_sets(job: Job, devices: Devices, environ: Mapping[str, str]) -> dict[str
 
 
 def told(inputs: LaunchInputs, role: Role) -> Iterator[EnvSetting]:
-    """What every program of ``role`` is told of all roles."""
+    """Variables about all roles, for the programs of ``role``."""
     yield EnvSetting("MUSTER_ROLE", role.name, "the role of this program")
     for each in inputs.job.roles:
         reason = f"the addresses of {each.name}'s hosts"
@@ -219,7 +207,7 @@ def addresses(roster: Roster, role: Role) -> list[str]:
 
 
 def with_roles(inputs: LaunchInputs, plan: LaunchPlan, beside: tuple[tuple[Role, Workspace], ...]) -> LaunchPlan:
-    """``plan``, that of this host's own role, with the roles beside it and the gates of all."""
+    """``plan`` with the roles beside this host's own, and all gates."""
     own = inputs.job.role
     if own is None:
         return plan
@@ -236,9 +224,11 @@ def with_roles(inputs: LaunchInputs, plan: LaunchPlan, beside: tuple[tuple[Role,
         without = tuple(name for name, value in own.replaced if name not in given)
         services.append(service._replace(of_role=role.name, without=without))
     awaited = {name for role in inputs.job.roles for name in role.after}
+    # a world has one server, most likely that of its first host
+    ready = own.ready if plan.independent or not inputs.roster.node_rank else Readiness()
     gates = tuple(
         Gate(role.name, role.after, role.ready, role.ends, role.name in awaited)
-        for role in (own, *(each for each, _ in beside))
+        for role in (own._replace(ready=ready), *(each for each, _ in beside))
     )
     return plan._replace(processes=(*plan.processes, *services), environment=settings, gates=gates)
 
@@ -252,7 +242,7 @@ def plan_gpus(inputs: LaunchInputs, own: Role) -> dict[str, EnvSetting]:
 
 
 def _world(inputs: LaunchInputs, role: Role) -> tuple[EnvSetting, ...]:
-    """Who a program beside another role is: one on each host."""
+    """The place of a program beside another role: one on each host."""
     roster = inputs.roster
     place, size = roster.node_rank, len(role.hosts)
     values = {

@@ -23,7 +23,7 @@ class JobText(NamedTuple):
     lines: tuple[str, ...]
 
     def place(self, at: int, key: str = "") -> str:
-        """The file and the line of the role at index ``at``, or of its ``key``, for messages."""
+        """The file and line of a role (index ``at``) or its ``key``, for messages."""
         begins = [number for number, line in enumerate(self.lines) if _is_role(line)]
         if at >= len(begins):
             return self.where

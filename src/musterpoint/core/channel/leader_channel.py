@@ -27,8 +27,9 @@ from musterpoint.core.channel.root_cause import Announce, AskRaised, Decision, R
 from musterpoint.core.channel.session import OVER, UP, Action, Back, HostState, Lost, Silent
 from musterpoint.core.channel.topic import Api, Topic, World
 from musterpoint.core.channel.topic_table import FROM_WORKERS, TOPICS
-from musterpoint.core.channel.topics import attempts, raised_ranks
+from musterpoint.core.channel.topics import attempts, ended_groups, raised_ranks
 from musterpoint.core.channel.topics.attempts import LeadersAttempts, NextAttempt, NoRestart, Ready
+from musterpoint.core.channel.topics.ended_groups import LeadersEndedGroups
 from musterpoint.core.channel.topics.raised_ranks import LeadersRaised
 
 _MOST_FAILURES = 4096
@@ -67,7 +68,7 @@ class LeaderChannel(EventQueue):
         self._losses: dict[str, Failure] = {}
         self._code: int | None = None
         self._failures = Secondary()
-        self._all_done = False
+        self._all_done = self._through = False
         self._asked = False
         self._unanswered: set[str] = set()
         self._goodbyes: set[str] = set()
@@ -80,6 +81,8 @@ class LeaderChannel(EventQueue):
     # what this host reports
 
     def failed(self, failure: Failure) -> None:
+        if self._through:
+            return
         if failure.is_symptom and not self._asked:
             self._asked = True
             self._unanswered = set(self._members.by_name)
@@ -287,12 +290,12 @@ class LeaderChannel(EventQueue):
 
     @property
     def _is_ending(self) -> bool:
-        return self._stopped or (self._causes.announced is not None and not self._goes_on)
+        return self._stopped or self._through or (self._causes.announced is not None and not self._goes_on)
 
     @property
     def _settled(self) -> bool:
         """Whether it is known how the job ends, so that losing a host changes nothing."""
-        return self._causes.announced is not None or self._stopped or self._all_done
+        return self._causes.announced is not None or self._stopped or self._all_done or self._through
 
     def _gone(self, member: HostState, why: str, silence: float = 0.0) -> None:
         """``member`` is lost: for the reason ``why``, or only because of ``silence`` seconds without a byte."""
@@ -388,12 +391,23 @@ class LeaderChannel(EventQueue):
         """``host`` is done or gone: every host may be done now."""
         for half in self._halves.values():
             half.left(host)
+        self._settle_roles()
         if not self._all_done and self._code is not None and self._all_others_are_over():
             self._all_done = True
             self._members.broadcast(wire.pack("alldone", failures=self._failures, stopped=self._stopped))
             self.emit(AllDone(self._failures, self._stopped))
         for half in self._halves.values():
             half.changed()
+
+    def _settle_roles(self) -> None:
+        """What comes first here counts, a failure or the end of the job's own roles: none of those that served them is
+        a failure after it.
+        """
+        ended = cast(LeadersEndedGroups, self.topic(ended_groups.TOPIC)).all_ended
+        if self._hosts.worlds and ended and not (self._settled or self._lost or self._goes_on):
+            self._decide(self._causes.settle(symptoms=True))
+            self._through = self._causes.announced is None
+            self._members.job_ending()
 
     def _all_others_are_over(self) -> bool:
         """Who is over stays so in an attempt: none is looked at twice, as that would take the square of the hosts."""

@@ -49,5 +49,9 @@ class WorkersEndedGroups(WorkerHalf, EndedGroups):
         self._ended.add(message.group)
         self._side.emit(message)
 
+    def alone(self) -> None:
+        if not self._ended:  # nobody would tell it
+            self._side.emit(GroupEnded(DISTRIBUTION))
+
 
 TOPIC: Topic[EndedGroups] = Topic("ended_groups", (), (GroupEnded,), LeadersEndedGroups, WorkersEndedGroups)

@@ -81,7 +81,7 @@ class LeaderChannel(EventQueue):
     # what this host reports
 
     def failed(self, failure: Failure) -> None:
-        if self._through:
+        if self._through and not self._goes_on:  # who keeps a failure back tells it late
             return
         if failure.is_symptom and not self._asked:
             self._asked = True
@@ -404,9 +404,12 @@ class LeaderChannel(EventQueue):
         a failure after it.
         """
         ended = cast(LeadersEndedGroups, self.topic(ended_groups.TOPIC)).all_ended
-        if self._hosts.worlds and ended and not (self._settled or self._lost or self._goes_on):
-            self._decide(self._causes.settle(symptoms=True))
-            self._through = self._causes.announced is None
+        if not self._hosts.worlds or not ended or self._through or self._stopped:
+            return
+        if not self._goes_on:
+            self._decide([] if self._lost else self._causes.settle(symptoms=True))
+        if self._goes_on or not (self._lost or self._causes.announced):
+            self._through = True
             self._members.job_ending()
 
     def _all_others_are_over(self) -> bool:

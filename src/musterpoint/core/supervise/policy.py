@@ -192,7 +192,7 @@ def _failed_here(state: State, failure: Failure, rules: Rules) -> Decision:
     if state.failure is not None or state.root_cause is not None:
         return state, []
     state = state._replace(failure=failure, pending=frozenset())  # nothing starts after a failure
-    if rules.finish_on_failure and state.live:
+    if rules.finish_on_failure and state.live and rules.ends == "job":  # a service ends when the others have
         return state, [ev.Say(f"{first_line(failure)}; the other ranks go on (--on-failure finish)")]
     return state._replace(phase="judging"), _report(failure)
 
@@ -253,7 +253,8 @@ def _job_failed(state: State, event: peers.JobFailed, rules: Rules) -> Decision:
         # our ranks ended well: only the code changes, and how long we wait for the others
         return (state, actions) if rules.finish_on_failure else _wait_for_late_hosts(state, actions, rules)
     if rules.finish_on_failure and state.live:
-        return state._replace(phase="running"), actions
+        state = state._replace(phase="running")
+        return _end_service(state, actions, rules) if state.group_ended and rules.ends != "job" else (state, actions)
     if rules.finish_on_failure and _serves(state, rules):
         return _all_ended_here(state, actions, rules)  # the job's own roles may need who serves them
     state = state._replace(phase="ending", signalled=True, services_told=True)
@@ -344,11 +345,11 @@ def _services_due(state: State, event: ev.ServicesDue, rules: Rules) -> Decision
     return state._replace(services_told=True), actions
 
 
-def _end_service(state: State, rules: Rules) -> Decision:
+def _end_service(state: State, actions: list[Action], rules: Rules) -> Decision:
     """The job's own roles are through: the program here, which served them, is ended, which is no failure."""
     what = f"{rules.role} is told to end" if rules.role else "stopping the program here (--outside stop)"
     done = f"{rules.job_roles} {'are' if ' and ' in rules.job_roles else 'is'} through" if rules.role else ""
-    actions: list[Action] = [ev.Say(f"{done or 'the distribution group is done'}: {what}")]
+    actions = [*actions, ev.Say(f"{done or 'the distribution group is done'}: {what}")]
     state = state._replace(phase="ending", stopped_by=rules.host, stop_signal=0, signalled=True, services_told=True)
     state = state._replace(pending=frozenset())
     if not state.live:
@@ -405,7 +406,7 @@ def _job_is_through(state: State, rules: Rules) -> Decision:
         if state.failure.cause == "host":
             return state, []  # the root cause is on its way
         state = state._replace(failure=None)
-    return _end_service(state, rules)
+    return _end_service(state, [], rules)
 
 
 def _all_done(state: State, event: peers.AllDone, rules: Rules) -> Decision:

@@ -29,6 +29,7 @@ RANK = st.builds(
     stops=st.sampled_from([0.1, 0.0, 3.0, 20.0, None]),
     echoes=st.sampled_from([None, 0.01, 0.5, 3.0, 40.0]),
 )
+INFRA = st.sampled_from(["infra", "peer"])
 ENDS = st.sampled_from(["job", "with", "never"])
 LOOK = st.sampled_from([0.5, 0.0, 1.5, 4.0])
 LENGTH = st.sampled_from([1.0, 4.0, 7.0, 12.0, 20.0, 40.0, 60.0, 90.0, 200.0])
@@ -106,7 +107,7 @@ def histories(draw: st.DrawFn, most_faults: int = 4) -> History:
 @st.composite
 def several_roles(draw: st.DrawFn, most_faults: int = 3) -> History:
     """Histories of jobs with roles, of which services usually run until they are told to end."""
-    count = draw(st.integers(2, 4))
+    count = draw(st.integers(1, 4))
     names = draw(st.lists(st.integers(0, 2), min_size=count, max_size=count).map(sorted))
     parts = []
     for number in sorted({*names}):
@@ -135,7 +136,7 @@ def several_roles(draw: st.DrawFn, most_faults: int = 3) -> History:
         if isinstance(fault, Fails) and (programs := [0, *(p.name for p in parts if p.beside and fault.host in p.on)])
         else fault
         for fault in plain.faults
-        if fault.host < count
+        if fault.host < count and (count > 1 or not isinstance(fault, (Snaps, Unplugs)))
     )
     each = {name: (getattr(plain, name) * 2)[:count] for name in ("latencies", "starts", "leaves", "ahead")}
     return History(tuple(hosts), faults, finish=plain.finish and draw(st.booleans()), roles=tuple(parts), **each)
@@ -149,4 +150,18 @@ def _ranks_of(ends: str) -> st.SearchStrategy[Rank]:
         stops=st.sampled_from([0.1, 0.0, 3.0, 20.0, None]),
         echoes=st.sampled_from([None, None, 0.01, 3.0, 40.0]),
         told=st.sampled_from([0, 1]),
+    )
+
+
+@st.composite
+def restarting_roles(draw: st.DrawFn) -> History:
+    """The same of jobs that may be started again."""
+    history = draw(several_roles().filter(lambda history: len(history.hosts) > 1))
+    early = draw(st.builds(Fails, st.integers(0, len(history.hosts) - 1), st.just(0), MOMENT, st.just(1), INFRA))
+    return history._replace(
+        faults=(early._replace(at=early.at % 20), *history.faults),
+        finish=False,
+        restarts=draw(st.sampled_from([2, 1])),
+        on=draw(st.sampled_from(["infra", "user"])),
+        drains=tuple(draw(st.sampled_from([0.0, 0.01, 1.0, 5.0])) for _ in history.hosts),
     )

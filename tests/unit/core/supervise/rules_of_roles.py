@@ -57,7 +57,9 @@ def _starts(job: Job, host: Host) -> list[str]:
             found.append(f"{name} starts on {host.name} at {at:g}, and the job was ending at {over:g}")
         for part in job.history.roles:
             if part.name in parts[name].after:
-                late = [other.name for index in part.on if (other := job.hosts[index]).starts.get(part.name, HORIZON) > at]
+                late = [
+                    other.name for index in part.on if (other := job.hosts[index]).starts.get(part.name, HORIZON) > at
+                ]
                 if late:
                     found.append(f"{name} starts on {host.name} before {part.name} runs on {', '.join(late)}")
     return found
@@ -80,10 +82,10 @@ def _told(job: Job, host: Host) -> list[str]:
             found.append(f"{key} on {host.name} is told at {at:g}, before {first:g}")
         if not serves and at < min(stopped, failed) - 1e-6:
             found.append(f"{key} on {host.name} is told at {at:g}, and there was no reason")
-    for key in host.live | host.ended_at:
-        if host.ended_at.get(key, HORIZON) > min(stopped, failed) and not host.rules.finish_on_failure:
-            if host.ends_of(key) == "job" and key not in host.signalled:
-                found.append(f"{key} on {host.name} is never told")
+    for key in host.live.keys() | host.ended_at.keys():
+        ran_on = host.ended_at.get(key, HORIZON) > min(stopped, failed) and not host.rules.finish_on_failure
+        if ran_on and host.ends_of(key) == "job" and key not in host.signalled:
+            found.append(f"{key} on {host.name} is never told")
     return found
 
 

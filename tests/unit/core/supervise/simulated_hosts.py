@@ -12,6 +12,7 @@ from musterpoint.base.loop import Timer
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel.leader_channel import LeaderChannel
 from musterpoint.core.channel.link import Link, LinkOwner
+from musterpoint.core.channel.lone import LoneChannel
 from musterpoint.core.channel.other_hosts import JobHosts
 from musterpoint.core.channel.peers import AllLooked, GroupEnded, LookAsked, Report, StopAll
 from musterpoint.core.channel.redial import Membership
@@ -319,10 +320,12 @@ class Host:
             self.ranks_ended_at = now
         if failure is not None and not told:
             through = serves and self.job.through_at <= now
-            (self.failures if not through else self.late if self.rules.finish_on_failure else self.unheeded).append(failure)
-        if failure is None and not told and serves and self.ends_of(key) == "with":
-            if isinstance(key, str) or not any(isinstance(other, int) for other in self.live):
-                self.left_early[key if isinstance(key, str) else self.rules.role] = now
+            (self.failures if not through else self.late if self.rules.finish_on_failure else self.unheeded).append(
+                failure
+            )
+        is_last = isinstance(key, str) or not any(isinstance(other, int) for other in self.live)
+        if failure is None and not told and is_last and self.ends_of(key) == "with":
+            self.left_early[key if isinstance(key, str) else self.rules.role] = now
         if failure is not None or told:
             self.job.echo(self)
         if told:
@@ -338,7 +341,16 @@ class Host:
         rank = key if isinstance(key, int) else None
         role = key if isinstance(key, str) else self.rules.role
         return Failure(
-            self.name, code, "user", kind, reason, rank, rank, at=self.machine.wall(), second_hand=second_hand, role=role
+            self.name,
+            code,
+            "user",
+            kind,
+            reason,
+            rank,
+            rank,
+            at=self.machine.wall(),
+            second_hand=second_hand,
+            role=role,
         )
 
     def echo(self) -> None:
@@ -417,12 +429,13 @@ class Host:
 
     def end_services(self) -> None:
         """Services that were told, and had their time, are killed at the end."""
-        had = self.job.clock.now - GRACE / 2 + 0.01
+        stood = any(isinstance(fault, Freezes) and fault.host == self.index for fault in self.job.history.faults)
+        had = self.job.clock.now - (0.0 if stood else GRACE / 2 - 0.01)  # its time may be over when it is thawed
         for key in [key for key in self.live if isinstance(key, str) and self.signalled.get(key, HORIZON) <= had]:
             del self.live[key]
 
     def report(self, failure: Failure) -> None:
-        self.reported.append(failure)
+        self.reported.append(failure._replace(at=failure.at or self.machine.wall()))
         self.peers.failed(failure)
 
     def leave(self) -> None:
@@ -484,6 +497,9 @@ class Job:
         """All hosts have the roster, and start their ranks when their time comes."""
         history = self.history
         leader, workers = self.hosts[0], self.hosts[1:]
+        if not workers:
+            self._connect_nobody(leader)
+            return
         cuts = [
             Cut(name_of(fault.host), fault.at, fault.seconds, fault.more)
             for fault in history.faults
@@ -494,10 +510,6 @@ class Job:
         names = frozenset(host.name for host in self.hosts)
         first = history.own(0).on if history.roles else range(len(self.hosts))
         group = frozenset(host.name for host in self.hosts if not host.outside and host.index in first)
-        worlds = tuple(
-            World(part.name, frozenset(map(name_of, part.on)), part.ends == "job", part.after, READY_WITHIN, part.beside)
-            for part in history.roles
-        )
         seats = tuple(Seat(host.name, "10.0.0.1", 1, host.name in group) for host in self.hosts)
         roster = Roster("job", "5e55" * 8, seats, "10.0.0.1", 7777, leader.name, max_restarts=history.restarts)
         self.roster = roster
@@ -512,7 +524,7 @@ class Job:
             session = Session(0.0, False, SETTINGS.silence_timeout, TIMEOUTS)
             members[host.name] = HostState(host.name, link, session)
         context = leader.machine.context(TIMEOUTS)
-        job_hosts = JobHosts(leader.name, members, group, max_restarts=history.restarts, worlds=worlds)
+        job_hosts = JobHosts(leader.name, members, group, max_restarts=history.restarts, worlds=self.worlds)
         leader.peers = LeaderChannel(context, job_hosts, history.finish, self._close_listener)
         leader.peers.emit = self._notice_end(leader.peers.emit)
         offer = Offer("job", "ranks", 1, "0.1", 1)
@@ -532,6 +544,23 @@ class Job:
             host.peers = WorkerChannel(context, cast(Any, dialer), link, member, settings)
         for host, start in zip(self.hosts, history.starts):
             self.clock.at(start, host.start)
+
+    @property
+    def worlds(self) -> tuple[World, ...]:
+        return tuple(
+            World(
+                part.name, frozenset(map(name_of, part.on)), part.ends == "job", part.after, READY_WITHIN, part.beside
+            )
+            for part in self.history.roles
+        )
+
+    def _connect_nobody(self, host: Host) -> None:
+        """A job of one host."""
+        self.network = Network(self.clock, host.machine, {}, [], TIMEOUTS)
+        host.peers = LoneChannel(host.loop, self.worlds)
+        host.peers.emit = self._notice_end(host.peers.emit)
+        self.roster = Roster("job", "5e55" * 8, (Seat(host.name, "10.0.0.1", 1),), "10.0.0.1", 7777, host.name)
+        self.clock.at(self.history.starts[0], host.start)
 
     @property
     def through_at(self) -> float:
@@ -671,7 +700,10 @@ def nobody_looks(job: Job) -> list[str]:
     running = [host for host in trains if not host.loop.dead and host.state.live]
     since = [host.quiet_since for host in running]
     quiet = [each for each in since if each is not None]
-    ends = [at for host in job.hosts for at, event in host.events if isinstance(event, ev.RankEnded)]
+    if any(not any(isinstance(key, int) for key in host.state.live) for host in running):
+        return []  # a program beside ranks that have ended is no rank that could be looked at
+    over = ev.RankEnded, ev.ServiceOrLauncherEnded
+    ends = [at for host in job.hosts for at, event in host.events if isinstance(event, over)]
     if running and len(quiet) == len(since) and job.clock.now - max(quiet + ends) > LOOKS_WITHIN:
         return [f"all ranks are quiet since {max(quiet + ends):.2f}, and nobody looks"]
     return []

@@ -242,7 +242,8 @@ def _job_failed(state: State, event: peers.JobFailed, rules: Rules) -> Decision:
     if state.stop_signal and rules.finish_on_failure:
         return state, []
     stopping = state.stopped_by != ""
-    state = state._replace(root_cause=event.failure, counted=event.secondary, stopped_by="", stop_signal=0, spoilt=None)
+    by = state.stopped_by if rules.finish_on_failure else ""  # a stop may still come then
+    state = state._replace(root_cause=event.failure, counted=event.secondary, stopped_by=by, stop_signal=0, spoilt=None)
     state = state._replace(pending=frozenset())  # nothing starts after a failure
     where = "" if event.failure.host == rules.host else f" (first failure, on {event.failure.host})"
     actions: list[Action] = [ev.Say(f"{first_lines(event.failure)}{where}")]

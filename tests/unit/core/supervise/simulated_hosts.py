@@ -693,17 +693,12 @@ def play(history: History) -> Job:
 
 def nobody_looks(job: Job) -> list[str]:
     """All ranks have been quiet for long, and their hosts aren't asked to look at them."""
-    if any(isinstance(fault, (Dies, Freezes, Snaps, Unplugs)) for fault in job.history.faults):
-        return []
-    # who serves others waits for what it is asked
-    trains = [host for host in job.hosts if not host.outside and host.rules.ends == "job"]
-    running = [host for host in trains if not host.loop.dead and host.state.live]
+    if any(isinstance(fault, (Dies, Freezes, Snaps, Unplugs)) for fault in job.history.faults) or job.history.roles:
+        return []  # ranks that wait for a role, and services, are quiet for long
+    running = [host for host in job.hosts if not host.outside and not host.loop.dead and host.state.live]
     since = [host.quiet_since for host in running]
     quiet = [each for each in since if each is not None]
-    if any(not any(isinstance(key, int) for key in host.state.live) for host in running):
-        return []  # a program beside ranks that have ended is no rank that could be looked at
-    over = ev.RankEnded, ev.ServiceOrLauncherEnded
-    ends = [at for host in job.hosts for at, event in host.events if isinstance(event, over)]
+    ends = [at for host in job.hosts for at, event in host.events if isinstance(event, ev.RankEnded)]
     if running and len(quiet) == len(since) and job.clock.now - max(quiet + ends) > LOOKS_WITHIN:
         return [f"all ranks are quiet since {max(quiet + ends):.2f}, and nobody looks"]
     return []

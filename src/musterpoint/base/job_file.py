@@ -23,10 +23,10 @@ class JobText(NamedTuple):
     lines: tuple[str, ...]
 
     def place(self, at: int, key: str = "") -> str:
-        """The file and the line of the role at index ``at``, or of its ``key``, for messages."""
+        """The file and the line of the role at index ``at``, or of its ``key``, for messages; JSON has no lines."""
         begins = [number for number, line in enumerate(self.lines) if _is_role(line)]
         if at >= len(begins):
-            return self.where
+            return f"{self.where}, role {at + 1}"
         found = begins[at]
         ends = next((n for n in range(found + 1, len(self.lines)) if _TABLE.match(self.lines[n])), len(self.lines))
         of_key = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")

@@ -55,7 +55,7 @@ def test_readiness_is_a_port_an_answer_or_a_line(text: str, ready: Readiness) ->
 @pytest.mark.parametrize("text", ["8000", "port", "port x", "port 0", "port 65536", "http 8000", "http :x/", "line up",
                                   "line ''", "line 'up\"", "started"])  # fmt: skip
 def test_any_other_readiness_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="ready is .*, expected .port 8000."):
+    with pytest.raises(UsageError, match=r"ready is .*, expected .port 8000"):
         roles.of_file(text_of({"name": "policy", "ready": text}))
 
 

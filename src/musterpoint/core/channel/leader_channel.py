@@ -400,8 +400,8 @@ class LeaderChannel(EventQueue):
             half.changed()
 
     def _settle_roles(self) -> None:
-        """What comes first here counts, a failure or the end of the job's own roles: none of those that served them is
-        a failure after it.
+        """The first counts here: a failure, or the end of the job's own roles. Later ends of those that served them are
+        no failures.
         """
         ended = cast(LeadersEndedGroups, self.topic(ended_groups.TOPIC)).all_ended
         if not self._hosts.worlds or not ended or self._through or self._stopped:

@@ -185,8 +185,6 @@ PeerEvent = Union[
     AllLooked,
     Stalled,
     StillRunning,
-    RoleReady,
-    NotReady,
     TopicEvent,
 ]
 

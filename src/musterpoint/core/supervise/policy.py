@@ -29,7 +29,7 @@ UNKILLABLE_SECONDS = 5.0
 LENT_SECONDS = 0.3
 """What other hosts get beyond the ranks here, at the end of a launch that the job above has told to end."""
 LEFT_SECONDS = 3.0
-"""Within which the end of the job's roles explains that of a role that serves them: both are on their way."""
+"""Seconds in which the end of the job's roles explains a service's: both are on their way."""
 LATE_SECONDS = 2.0
 """What a late host gets beyond its ranks' grace, to report that it is done."""
 
@@ -270,12 +270,12 @@ def _end_ranks(signal: int, seconds: float, whom: Whom = "all") -> list[Action]:
 
 
 def _serves(state: State, rules: Rules) -> bool:
-    """Whether a program here serves the job's own roles, and wasn't told to end."""
+    """A program here serves the job's own roles, and wasn't told to end."""
     return not state.services_told and bool(state.beside or (rules.ends != "job" and state.live))
 
 
 def _tell_services(state: State, rules: Rules) -> list[Action]:
-    """Who serves the job's own roles gets the rest of a stop's grace, at least half of it."""
+    """Services get the rest of a stop's grace, at least half of it."""
     if not _serves(state, rules):
         return []
     signal = SIGINT if state.stop_signal == SIGINT else rules.stop_signal
@@ -390,7 +390,7 @@ def _all_ended_here(state: State, actions: list[Action], rules: Rules) -> Decisi
 
 
 def _group_ended(state: State, event: peers.GroupEnded, rules: Rules) -> Decision:
-    """The programs whose end is the job's have ended on all hosts, or nobody is there who could tell it."""
+    """The job's own programs have ended everywhere, or nobody could tell it."""
     if state.phase in ("running", "judging"):
         return _job_is_through(state._replace(group_ended=True), rules) if rules.ends != "job" else (state, [])
     state = state._replace(group_ended=True)

@@ -92,7 +92,7 @@ class State(NamedTuple):
 
     @property
     def may_start(self) -> bool:
-        """Whether roles of this host may start still: nothing has failed, and nobody was told to end."""
+        """Roles of this host may start still: nothing has failed, and nobody was told to end."""
         ends = self.stopped_by or self.services_told or self.failure or self.root_cause
         return self.phase in ("running", "waiting") and not ends
 

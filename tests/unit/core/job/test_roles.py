@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from musterpoint.base.job_file import JobText, read_job_text
+from musterpoint.base.job_text import JobText, read_job_text
 
 from musterpoint.base.errors import UsageError
 from musterpoint.core.job import roles

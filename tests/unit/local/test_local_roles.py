@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from musterpoint.base.job_file import JobText, read_job_text
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.job_text import JobText, read_job_text
 from musterpoint.local.job_request import LocalJob
 from musterpoint.local.local_roles import Groups, first_program, hosts_of, roles_by_host
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from musterpoint.base.job_text import JobText, read_job_text
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.job_text import JobText, read_job_text
 from musterpoint.core.job import roles
 from musterpoint.core.job.model import EntryPoint, InstanceGroup, Job, Readiness, Role, UnnamedHosts
 

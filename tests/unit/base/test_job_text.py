@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from musterpoint.base.job_file import found_file, read_job_text
 
 from musterpoint.base.errors import UsageError
+from musterpoint.base.job_text import found_file, read_job_text
 
 TOML = """\
 slots = 2

@@ -7,16 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from musterpoint.core.launch.roles import (
-    OF_LOCAL,
-    VISIBLE,
-    OfRole,
-    devices_of,
-    digest,
-    gpu_sets,
-    of_this_host,
-    with_roles,
-)
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import BY_FIELD, Settings, from_environ
@@ -26,6 +16,7 @@ from musterpoint.core.launch.host_plan import build_plan
 from musterpoint.core.launch.inputs import LaunchInputs
 from musterpoint.core.launch.launch_plan import LaunchPlan
 from musterpoint.core.launch.launchers import find_launcher
+from musterpoint.core.launch.role_plan import OF_LOCAL, VISIBLE, OfRole, devices_of, gpu_sets, of_this_host, with_roles
 from musterpoint.core.rollcall.roster import Roster, Seat
 from musterpoint.local.options import LOCAL
 
@@ -128,8 +119,8 @@ def test_a_job_without_roles_stays_as_it_is() -> None:
 
 def test_all_hosts_that_have_read_the_same_roles_say_so() -> None:
     other = [{**TABLES[0], "slots": 3}, *TABLES[1:]]
-    assert digest(job()) == ""
-    assert digest(made().job) == digest(made("algo-3").job) != digest(made(tables=other).job)
+    assert job().roles_digest == ""
+    assert made().job.roles_digest == made("algo-3").job.roles_digest != made(tables=other).job.roles_digest
 
 
 @pytest.mark.parametrize(

@@ -400,7 +400,7 @@ def _group_ended(state: State, event: peers.GroupEnded, rules: Rules) -> Decisio
     actions = _tell_services(state, rules)
     if actions and not state.stop_signal and state.phase == "waiting":
         seconds = rules.grace + LATE_SECONDS
-        actions = [ev.SignalRanks(rules.stop_signal, rules.grace, "services"), ev.StartTimer(seconds, ev.LeaveDue())]
+        actions = [*_end_ranks(rules.stop_signal, rules.grace, "services"), ev.StartTimer(seconds, ev.LeaveDue())]
     return state._replace(services_told=True), actions
 
 

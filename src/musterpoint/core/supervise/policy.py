@@ -359,8 +359,11 @@ def _end_service(state: State, actions: list[Action], rules: Rules) -> Decision:
 
 
 def _kill_due(state: State, event: ev.KillDue, rules: Rules) -> Decision:
-    if state.phase != "ending" or not state.live:
+    if state.phase not in ("ending", "waiting", "leaving") or not (state.live or state.services):
         return state, []
+    if not state.live:  # services had the same grace; how long other hosts are waited for is another matter
+        late = f"{' and '.join(sorted(state.services))} had not ended by the end of the grace: killing what is left"
+        return state._replace(killed=True), [ev.Say(late), ev.KillTree()]
     return state._replace(killed=True), [
         ev.Say(_too_late(len(state.live), rules)),
         ev.KillTree(),
@@ -397,7 +400,7 @@ def _group_ended(state: State, event: peers.GroupEnded, rules: Rules) -> Decisio
     actions = _tell_services(state, rules)
     if actions and not state.stop_signal and state.phase == "waiting":
         seconds = rules.grace + LATE_SECONDS
-        actions = [ev.SignalRanks(rules.stop_signal, rules.grace, "services"), ev.StartTimer(seconds, ev.LeaveDue())]
+        actions = [*_end_ranks(rules.stop_signal, rules.grace, "services"), ev.StartTimer(seconds, ev.LeaveDue())]
     return state._replace(services_told=True), actions
 
 

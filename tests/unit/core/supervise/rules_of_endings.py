@@ -182,7 +182,7 @@ def _times(job: Job) -> list[str]:
     history = job.history
     if history.finish or history.outside or len(_together(job)) < len(job.hosts):
         return []
-    first = [at for host in job.hosts for at, event in host.events if _ends_job(event) and at >= host.began]
+    first = [at for host in job.hosts for at, event in host.events if _ends_job(event) and at > host.began]
     ends = [host.over_at for host in job.hosts if host.over_at is not None]
     if first and ends and max(ends) > min(first) + ENDING + max(history.drains) + history.rejoin:
         return [f"the job ends {max(ends) - min(first):.0f} s after its first failure or stop"]

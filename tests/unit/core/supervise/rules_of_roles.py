@@ -5,7 +5,7 @@ from __future__ import annotations
 from musterpoint.base.failure import Failure
 from musterpoint.core.channel.peers import GroupEnded, JobFailed, StopAll
 from musterpoint.core.supervise import events as ev
-from musterpoint.core.supervise.policy import LEFT_SECONDS
+from musterpoint.core.supervise.policy import LATE_SECONDS, LEFT_SECONDS
 
 from .simulated_hosts import GRACE, HORIZON, Dies, Freezes, Host, Job, Snaps, Stops, Unplugs
 
@@ -51,7 +51,8 @@ def _starts(job: Job, host: Host) -> list[str]:
     found = []
     parts = {part.name: part for part in host.parts}
     ends = (JobFailed, StopAll, ev.StopAsked, GroupEnded)
-    over = min((at for at, event in host.events if isinstance(event, ends) and at >= host.began), default=HORIZON)
+    begins = max((place for place, (_, event) in enumerate(host.events) if isinstance(event, ev.Held)), default=0)
+    over = min((at for at, event in host.events[begins:] if isinstance(event, ends)), default=HORIZON)
     for name, at in host.starts.items():
         if at > over:
             found.append(f"{name} starts on {host.name} at {at:g}, and the job was ending at {over:g}")
@@ -80,6 +81,9 @@ def _told(job: Job, host: Host) -> list[str]:
         serves, first = host.ends_of(key) != "job", min(job.through_at, half, failed)
         if serves and not host.killed and not _alone(host) and at < first - 1e-6:
             found.append(f"{key} on {host.name} is told at {at:g}, before {first:g}")
+        lasts = host.ended_at.get(key, host.over_at or HORIZON) - at
+        if serves and lasts > GRACE + LATE_SECONDS + 0.01 + way(job):
+            found.append(f"{key} on {host.name} runs for {lasts:g} s after it was told")
         if not serves and at < min(stopped, failed) - 1e-6:
             found.append(f"{key} on {host.name} is told at {at:g}, and there was no reason")
     for key in host.live.keys() | host.ended_at.keys():

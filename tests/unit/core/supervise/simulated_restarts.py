@@ -69,6 +69,7 @@ class RestartingHost(Host):
         """An attempt is over here, but for what has to leave the kernel."""
         self.end_services()
         self.alive_at_end = len(self.live)
+        self.live = {key: rank for key, rank in self.live.items() if isinstance(key, int)}  # what is drained
         failure = None if self.state.stop_signal else self.state.root_cause or self.state.failure
         self._outcome = Outcome(
             code_of(self.state, self.rules), failure, self.state.stopped_by if self.state.stop_signal else ""

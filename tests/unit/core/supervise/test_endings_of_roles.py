@@ -135,6 +135,15 @@ def test_a_stop_reaches_services_at_half_of_its_grace_at_the_latest(place: str) 
 
 
 @pytest.mark.parametrize("place", PLACES)
+def test_a_service_that_ignores_a_stop_is_killed_when_its_grace_is_over(place: str) -> None:
+    """Also where the ranks of its host have ended before."""
+    saves = Rank(after=60.0, stops=20.0)
+    played = play(job(place, "with", Rank(after=5000.0, stops=None), Stops(0, 20.0), trainer=saves))
+    check(played, 143, "")
+    assert all((host.over_at or 0.0) <= 20.1 + GRACE for host in played.hosts)
+
+
+@pytest.mark.parametrize("place", PLACES)
 def test_a_failure_reaches_all_at_once(place: str) -> None:
     played = play(job(place, "with", FOREVER, Fails(0, 0, 20.0, 3)))
     assert told_at(played)[1] <= 20.6

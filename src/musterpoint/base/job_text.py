@@ -26,7 +26,7 @@ class JobText(NamedTuple):
         """The file and line of a role (index ``at``) or its ``key``, for messages."""
         begins = [number for number, line in enumerate(self.lines) if _is_role(line)]
         if at >= len(begins):
-            return self.where
+            return f"{self.where}, role {at + 1}"
         found = begins[at]
         ends = next((n for n in range(found + 1, len(self.lines)) if _TABLE.match(self.lines[n])), len(self.lines))
         of_key = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")

@@ -29,6 +29,7 @@ from musterpoint.core.channel.topic import Api, Topic, World
 from musterpoint.core.channel.topic_table import FROM_WORKERS, TOPICS
 from musterpoint.core.channel.topics import attempts, ended_groups, raised_ranks
 from musterpoint.core.channel.topics.attempts import LeadersAttempts, NextAttempt, NoRestart, Ready
+from musterpoint.core.channel.topics.ended_groups import LeadersEndedGroups
 from musterpoint.core.channel.topics.raised_ranks import LeadersRaised
 
 _MOST_FAILURES = 4096
@@ -67,7 +68,7 @@ class LeaderChannel(EventQueue):
         self._losses: dict[str, Failure] = {}
         self._code: int | None = None
         self._failures = Secondary()
-        self._all_done = False
+        self._all_done = self._through = False
         self._asked = False
         self._unanswered: set[str] = set()
         self._goodbyes: set[str] = set()
@@ -80,7 +81,7 @@ class LeaderChannel(EventQueue):
     # what this host reports
 
     def failed(self, failure: Failure) -> None:
-        if ended_groups.excuses(self, failure.host):
+        if self._through and not self._goes_on:  # who keeps a failure back tells it late
             return
         if failure.is_symptom and not self._asked:
             self._asked = True
@@ -289,12 +290,12 @@ class LeaderChannel(EventQueue):
 
     @property
     def _is_ending(self) -> bool:
-        return self._stopped or (self._causes.announced is not None and not self._goes_on)
+        return self._stopped or self._through or (self._causes.announced is not None and not self._goes_on)
 
     @property
     def _settled(self) -> bool:
         """Whether it is known how the job ends, so that losing a host changes nothing."""
-        return self._causes.announced is not None or self._stopped or self._all_done
+        return self._causes.announced is not None or self._stopped or self._all_done or self._through
 
     def _gone(self, member: HostState, why: str, silence: float = 0.0) -> None:
         """``member`` is lost: for the reason ``why``, or only because of ``silence`` seconds without a byte."""
@@ -310,8 +311,7 @@ class LeaderChannel(EventQueue):
     def _lose(self, member: HostState, loss: PeerLost) -> None:
         """Ends the session of ``member``; it counts as lost unless it was done or it is known how the job ends."""
         self._members.end(member)
-        over = self._settled or ended_groups.excuses(self, member.name)
-        if member.code is None and not over and member.name not in self._lost:
+        if member.code is None and not self._settled and member.name not in self._lost:
             self._lost.add(member.name)
             self._record("host-lost", host=member.name, why=loss.why)
             role = next((one.name for one in self.worlds if loss.host in one.hosts and not one.beside), "")
@@ -391,12 +391,26 @@ class LeaderChannel(EventQueue):
         """``host`` is done or gone: every host may be done now."""
         for half in self._halves.values():
             half.left(host)
+        self._settle_roles()
         if not self._all_done and self._code is not None and self._all_others_are_over():
             self._all_done = True
             self._members.broadcast(wire.pack("alldone", failures=self._failures, stopped=self._stopped))
             self.emit(AllDone(self._failures, self._stopped))
         for half in self._halves.values():
             half.changed()
+
+    def _settle_roles(self) -> None:
+        """What comes first here counts, a failure or the end of the job's own roles: none of those that served them is
+        a failure after it.
+        """
+        ended = cast(LeadersEndedGroups, self.topic(ended_groups.TOPIC)).all_ended
+        if not self._hosts.worlds or not ended or self._through or self._stopped:
+            return
+        if not self._goes_on:
+            self._decide([] if self._lost else self._causes.settle(symptoms=True))
+        if self._goes_on or not (self._lost or self._causes.announced):
+            self._through = True
+            self._members.job_ending()
 
     def _all_others_are_over(self) -> bool:
         """Who is over stays so in an attempt: none is looked at twice, as that would take the square of the hosts."""

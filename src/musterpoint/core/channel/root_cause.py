@@ -158,9 +158,12 @@ class RootCauseFinder:
             return False
         return failure.is_symptom or failure.lost_connection or self._ending_since < happened
 
-    def settle(self) -> list[Decision]:
-        """The job ends for another reason now: a cause that waits for an earlier one is announced first."""
-        return self._announce(self._cause) if self._cause is not None and self.announced is None else []
+    def settle(self, symptoms: bool = False) -> list[Decision]:
+        """The job ends for another reason now: a cause that waits for an earlier one is announced first, or a symptom
+        that waits for its cause.
+        """
+        first = self._cause or (self._held if symptoms else None)
+        return self._announce(first) if first is not None and self.announced is None else []
 
     def done(self, host: str) -> None:
         """``host``'s ranks have ended: it has no failure to report."""

@@ -160,8 +160,8 @@ def _readiness(text: str, where: str) -> Readiness:
         return Readiness()
     if kind == "line" and len(rest) > 2 and rest[0] == rest[-1] and rest[0] in "'\"":
         return Readiness("line", 0, rest[1:-1])
-    if kind in ("port", "http") and port.isdecimal() and 0 < int(port) < 65536 and path.isprintable():
-        return Readiness("http" if kind == "http" else "port", int(port), path)
+    if kind == ("http" if path else "port") and port.isdecimal() and 0 < int(port) < 65536 and path.isprintable():
+        return Readiness("http" if path else "port", int(port), path)
     raise UsageError(f"{where} is {shown(text)}, expected {_READY}")
 
 
@@ -201,12 +201,14 @@ def with_roles(job: Job, asked: list[Asked], leads: Callable[[Role], bool]) -> J
 
 def _check(asked: list[Asked]) -> None:
     """Raises a UsageError where roles contradict each other."""
+    if len(asked) > MOST_ROLES:
+        raise UsageError(f"{asked[MOST_ROLES].where('name')}: more than {MOST_ROLES} roles")
     by_name = {each.role.name: each for each in asked}
-    variables: dict[str, str] = {}
+    variables: set[str] = set()
     for role, _, _, where in asked:
-        other = variables.setdefault(variable_of(role.name), role.name)
-        if other != role.name or sum(each.role.name == role.name for each in asked) > 1:
+        if variable_of(role.name) in variables:
             raise UsageError(f"{where('name')}: two roles are called {role.name} (or have its variable)")
+        variables.add(variable_of(role.name))
         for name in role.after:
             if name not in by_name:
                 raise _unknown(where("after"), name, by_name)
@@ -220,8 +222,6 @@ def _check(asked: list[Asked]) -> None:
                 f"through, so the job would wait for ever: put it beside a role whose end is the job's"
             )
         _check_circle(role.name, by_name, where)
-    if len(asked) > MOST_ROLES:
-        raise UsageError(f"{asked[MOST_ROLES].where('name')}: more than {MOST_ROLES} roles")
     if not any(each.role.ends == "job" for each in asked):
         raise UsageError(f'{asked[0].where("ends")}: no role has ends = "job", so the job would never end')
     if all(each.role.beside for each in asked):

@@ -30,8 +30,7 @@ class HostsHere(NamedTuple):
     role_of: Mapping[str, str] = {}
 
     def named(self, me: str) -> HostsHere:
-        """The same by the hosts' own names; ``me`` is this host's.
-        """
+        """The same by the hosts' own names; ``me`` is this host's."""
         calls = [self.calls[label] for label in self.hosts[1:]]
         names = unique_names([me, *(call.title for call in calls)])
         named = {name: call.named(name) for name, call in zip(names[1:], calls, strict=True)}

@@ -191,8 +191,8 @@ def _failed_here(state: State, failure: Failure, rules: Rules) -> Decision:
         return state._replace(failure=failure), _report(failure)
     if state.failure is not None or state.root_cause is not None:
         return state, []
-    state = state._replace(failure=failure)
-    if rules.finish_on_failure and (state.live or state.pending):
+    state = state._replace(failure=failure, pending=frozenset())  # nothing starts after a failure
+    if rules.finish_on_failure and state.live and rules.ends == "job":  # a service ends when the others have
         return state, [ev.Say(f"{first_line(failure)}; the other ranks go on (--on-failure finish)")]
     return state._replace(phase="judging"), _report(failure)
 
@@ -242,9 +242,9 @@ def _job_failed(state: State, event: peers.JobFailed, rules: Rules) -> Decision:
     if state.stop_signal and rules.finish_on_failure:
         return state, []
     stopping = state.stopped_by != ""
-    if not rules.finish_on_failure:
-        state = state._replace(pending=frozenset())
-    state = state._replace(root_cause=event.failure, counted=event.secondary, stopped_by="", stop_signal=0, spoilt=None)
+    by = state.stopped_by if rules.finish_on_failure else ""  # a stop may still come then
+    state = state._replace(root_cause=event.failure, counted=event.secondary, stopped_by=by, stop_signal=0, spoilt=None)
+    state = state._replace(pending=frozenset())  # nothing starts after a failure
     where = "" if event.failure.host == rules.host else f" (first failure, on {event.failure.host})"
     actions: list[Action] = [ev.Say(f"{first_lines(event.failure)}{where}")]
     if stopping and state.phase != "judging":  # all that has to end is ending already, but for who serves it
@@ -253,8 +253,11 @@ def _job_failed(state: State, event: peers.JobFailed, rules: Rules) -> Decision:
     if state.phase == "waiting":
         # our ranks ended well: only the code changes, and how long we wait for the others
         return (state, actions) if rules.finish_on_failure else _wait_for_late_hosts(state, actions, rules)
-    if rules.finish_on_failure and (state.live or state.pending):
-        return state._replace(phase="running"), actions
+    if rules.finish_on_failure and state.live:
+        state = state._replace(phase="running")
+        return _end_service(state, actions, rules) if state.group_ended and rules.ends != "job" else (state, actions)
+    if rules.finish_on_failure and _serves(state, rules):
+        return _all_ended_here(state, actions, rules)  # the job's own roles may need who serves them
     state = state._replace(phase="ending", signalled=True, services_told=True)
     seconds = _end_grace(state, rules)
     if not state.live:
@@ -343,11 +346,11 @@ def _services_due(state: State, event: ev.ServicesDue, rules: Rules) -> Decision
     return state._replace(services_told=True), actions
 
 
-def _end_service(state: State, rules: Rules) -> Decision:
+def _end_service(state: State, actions: list[Action], rules: Rules) -> Decision:
     """The job's own roles are through: the program here, which served them, is ended, which is no failure."""
     what = f"{rules.role} is told to end" if rules.role else "stopping the program here (--outside stop)"
     done = f"{rules.job_roles} {'are' if ' and ' in rules.job_roles else 'is'} through" if rules.role else ""
-    actions: list[Action] = [ev.Say(f"{done or 'the distribution group is done'}: {what}")]
+    actions = [*actions, ev.Say(f"{done or 'the distribution group is done'}: {what}")]
     state = state._replace(phase="ending", stopped_by=rules.host, stop_signal=0, signalled=True, services_told=True)
     state = state._replace(pending=frozenset())
     if not state.live:
@@ -387,16 +390,24 @@ def _all_ended_here(state: State, actions: list[Action], rules: Rules) -> Decisi
 
 
 def _group_ended(state: State, event: peers.GroupEnded, rules: Rules) -> Decision:
-    """The programs whose end is the job's have ended on all hosts."""
+    """The programs whose end is the job's have ended on all hosts, or nobody is there who could tell it."""
+    if state.phase in ("running", "judging"):
+        return _job_is_through(state._replace(group_ended=True), rules) if rules.ends != "job" else (state, [])
     state = state._replace(group_ended=True)
-    if rules.ends != "job" and state.phase in ("running", "judging") and state.root_cause is None:
-        ended_meanwhile = state.phase == "judging" and rules.role
-        return _end_service(state._replace(failure=None) if ended_meanwhile else state, rules)
     actions = _tell_services(state, rules)
     if actions and not state.stop_signal and state.phase == "waiting":
         seconds = rules.grace + LATE_SECONDS
         actions = [ev.SignalRanks(rules.stop_signal, rules.grace, "services"), ev.StartTimer(seconds, ev.LeaveDue())]
     return state._replace(services_told=True), actions
+
+
+def _job_is_through(state: State, rules: Rules) -> Decision:
+    """A program that serves the job's own roles runs here, or has just failed: the leader knows what came first."""
+    if state.phase == "judging" and rules.role and state.failure is not None:
+        if state.failure.cause == "host":
+            return state, []  # the root cause is on its way
+        state = state._replace(failure=None)
+    return _end_service(state, [], rules)
 
 
 def _all_done(state: State, event: peers.AllDone, rules: Rules) -> Decision:

@@ -91,6 +91,12 @@ class State(NamedTuple):
     left: tuple[str, ...] = ()
 
     @property
+    def may_start(self) -> bool:
+        """Whether roles of this host may start still: nothing has failed, and nobody was told to end."""
+        ends = self.stopped_by or self.services_told or self.failure or self.root_cause
+        return self.phase in ("running", "waiting") and not ends
+
+    @property
     def secondary_here(self) -> Secondary:
         """The failures of ranks here, beside the root cause."""
         first = self.root_cause or self.failure

@@ -185,7 +185,7 @@ class Supervisor:
         self._gates.begin()
 
     def _start_role(self, role: str) -> None:
-        if self._state.phase != "running" or self._state.stopped_by or self._processes.is_ending:
+        if not self._state.may_start or self._processes.is_ending:
             return
         self._processes.start_role(role)
         if role == self._processes.plan.gates[0].role:
@@ -205,7 +205,7 @@ class Supervisor:
         if act is not None:
             act(self._daemons, event)
         elif isinstance(event, (RoleReady, NotReady)):
-            if self._gates is not None and self._state.phase == "running":
+            if self._gates is not None:
                 self._gates.hear(event)
         elif isinstance(event, RaisedAsked):
             if not self._processes.is_ending:
@@ -248,9 +248,9 @@ class Supervisor:
                 if isinstance(happened, (ev.StopAsked, StopAll)):
                     where = self._context.host if isinstance(happened, ev.StopAsked) else happened.host
                     self.first_stop = self.first_stop or (where, happened.signal)
+                if self._gates is not None and not self._state.may_start:
+                    self._gates.close()
                 if self._state.phase != before:
-                    if self._gates is not None and self._state.phase not in ("running", "judging"):
-                        self._gates.close()
                     self._watchers.close("waiting")
                     if self._state.phase == "waiting":
                         self._watchers.open("waiting")

@@ -117,7 +117,8 @@ FAILURES = st.builds(
     reason=REASONS, rank=st.none() | st.integers(0, 2**32), local_rank=st.none() | st.integers(0, 65535),
     signal=st.none() | st.integers(0, 127), at=st.floats(0, 1e12) | st.integers(0, 10**12),
     inside=st.from_regex(r"[a-zA-Z_<>., 0-9]{0,80}", fullmatch=True),
-    ended=st.lists(st.integers(0, 2**20), max_size=9).map(tuple), role=st.from_regex(r"[a-z-]{0,40}", fullmatch=True),
+    ended=st.lists(st.integers(0, 2**20), max_size=9).map(tuple),
+    role=st.from_regex(r"[a-z0-9-]{0,40}", fullmatch=True),
 )  # fmt: skip
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -9,9 +9,11 @@ import pytest
 
 from musterpoint.base.position import Position
 from musterpoint.core.channel.peers import AllLooked, LookAsked, Stalled
-from musterpoint.core.channel.topics.quiet_hosts import QuietDecision, WhoIsQuiet
+from musterpoint.core.channel.topic import World
+from musterpoint.core.channel.topics.quiet_hosts import LeadersQuietHosts, Looked, Quiet, QuietDecision, WhoIsQuiet
 
 from ...meeting import gathered
+from .sides import FakeSide
 
 ONE, TWO = Position(0, "collective", "barrier", "train.py:3"), Position(1, "place", "is in f at train.py:7")
 
@@ -167,3 +169,51 @@ def test_a_wrong_message_costs_the_connection_and_no_more(start: Any, message: A
     other.ask(lambda peers: peers._post(wire.pack(kind, **fields)))
     leader.wait(lambda: "connection-ended" in leader.moments)
     other.say("done", 0)
+
+
+class Worlds(FakeSide):
+    """A leader of a trainer on two hosts, a second one on its own, a service, and a program beside the trainer."""
+
+    @property
+    def worlds(self) -> tuple[World, ...]:
+        first = frozenset("ab")
+        return (
+            World("trainer", first),
+            World("other", frozenset("c")),
+            World("policy", frozenset("d"), False),
+            World("logger", first, beside=True),
+        )
+
+
+def test_each_world_is_looked_at_by_itself_when_all_its_hosts_are_quiet() -> None:
+    side = Worlds("a", ("b", "c", "d"))
+    half = LeadersQuietHosts(side)
+    half.quiet(True)
+    assert not side.sent and not side.events
+    half.hear("c", Quiet(True))
+    assert side.sent == [("c", LookAsked())] and not side.events and half.awaits() == {"c"}
+    half.hear("b", Quiet(True))
+    assert side.sent[1:] == [("b", LookAsked())] and side.events == [LookAsked()] and half.awaits() == {"a", "b", "c"}
+    half.hear("c", Looked((TWO,)))
+    half.looked((ONE,))
+    half.hear("b", Looked(()))
+    assert side.events[1:] == [AllLooked((TWO,), "other"), AllLooked((ONE,), "trainer")]
+
+
+def test_a_service_may_be_quiet_for_ever() -> None:
+    side = Worlds("a", ("b", "c", "d"))
+    half = LeadersQuietHosts(side)
+    half.hear("d", Quiet(True))
+    half.hear("d", Looked(()))
+    assert not side.sent and not side.events and not half.awaits()
+
+
+def test_a_host_that_has_ended_leaves_its_own_world_alone() -> None:
+    side = Worlds("a", ("b", "c", "d"))
+    half = LeadersQuietHosts(side)
+    half.quiet(True)
+    for host in "cd":
+        half.left(host)
+    assert not side.events
+    half.left("b")
+    assert side.events == [LookAsked()] and {host for host, _ in side.sent} <= {"b"}

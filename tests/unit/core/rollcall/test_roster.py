@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 from musterpoint.core.channel import wire
 from musterpoint.core.channel.session import random_token
+from musterpoint.core.channel.topic import World
+from musterpoint.core.channel.topics.attempts import NextAttempt
+from musterpoint.core.job.model import EntryPoint, Job, Role, UnnamedHosts
 from musterpoint.core.rollcall.hello import Hello, validate
 from musterpoint.core.rollcall.roster import Offer, Roster, Seat
 
@@ -57,8 +60,8 @@ NAMES = st.text(st.characters(categories=["L", "N", "P", "S"]), max_size=8)
 COUNTS = st.integers(0, 65535)
 PORTS = st.lists(st.integers(1, 65535), max_size=3).map(tuple)
 KEYS = st.just("") | st.from_regex(r"ssh-ed25519 [A-Za-z0-9+/]{1,68}", fullmatch=True)
-ROLE_PORTS = st.lists(NAMES, max_size=2).map(tuple)
-SEAT = st.builds(Seat, NAMES, NAMES, COUNTS, st.booleans(), NAMES, COUNTS, PORTS, KEYS, st.just(""), ROLE_PORTS, NAMES)
+ROLE = {"role": st.just(""), "role_ports": st.lists(NAMES, max_size=2).map(tuple), "launcher": NAMES}
+SEAT = st.builds(Seat, NAMES, NAMES, COUNTS, st.booleans(), NAMES, COUNTS, PORTS, KEYS, **ROLE)
 TABLES = st.lists(SEAT, min_size=1, max_size=4, unique_by=lambda seat: seat.name)
 
 
@@ -217,3 +220,67 @@ def test_nobody_hears_or_reads_the_callers_own_words(changes: dict[str, object],
     assert "job" not in said.answer.replace("this job", "").replace("the job", "")
     assert said.reason.isprintable()
     assert len(said.reason) < 500
+
+
+ROLES = Roster(
+    "job", "session",
+    (Seat("algo-1", "10.0.0.1", 4, role="policy", role_ports=("policy=7801",)),
+     Seat("algo-2", "10.0.0.2", 2, role="trainer", role_ports=("reward=7802",)),
+     Seat("algo-3", "10.0.0.3", 1, role="trainer", role_ports=("reward=7999",))),
+    "10.0.0.2", 7777, "algo-3", leading_host="algo-2", leading_port=7777,
+)  # fmt: skip
+TRAINER = Role("trainer", ("algo-2", "algo-3"))
+OF_ROLES = Job(
+    "plain", "job", ("algo-1", "algo-2", "algo-3"), "algo-3", TRAINER.hosts, EntryPoint("train.py"),
+    roles=(Role("policy", ("algo-1",), ends="with"), TRAINER, TRAINER._replace(name="reward", beside="trainer")),
+    leads="trainer",
+)  # fmt: skip
+
+
+def test_a_role_is_a_world_of_its_own() -> None:
+    assert (ROLES.leader, ROLES.world_size, ROLES.node_rank, ROLES.first_rank) == ("algo-2", 3, 1, 2)
+    policy = ROLES.seen_by("policy")
+    assert (policy.me, policy.master_address, policy.master_port) == ("algo-1", "10.0.0.1", 7801)
+    assert (policy.leader, policy.world_size, policy.node_rank, policy.first_rank) == ("algo-2", 4, 0, 0)
+    trainer = policy.seen_by("trainer")
+    assert (trainer.me, trainer.master_address, trainer.master_port) == ("algo-2", "10.0.0.2", 7777)
+    assert ROLES.seen_by("reward") == ROLES.seen_by("") == ROLES  # nobody's own
+    assert ROLES.all_ranks == {"algo-1": range(4), "algo-2": range(2), "algo-3": range(2, 3)}
+
+
+def test_each_role_has_a_port_of_its_first_host() -> None:
+    for me in ("algo-1", "algo-2", "algo-3"):
+        seen = ROLES._replace(me=me)
+        assert [seen.port_of(OF_ROLES, name) for name in ("policy", "trainer", "reward")] == [7801, 7777, 7802]
+
+
+def test_a_job_with_roles_gets_the_names_that_the_roll_call_learned() -> None:
+    labels = {"algo-1": "node-0", "algo-2": "node-1", "algo-3": "node-2"}
+    unnamed = OF_ROLES._replace(
+        hosts=tuple(labels.values()), group_hosts=("node-1", "node-2"), current_host="node-2",
+        roles=tuple(role._replace(hosts=tuple(labels[host] for host in role.hosts)) for role in OF_ROLES.roles),
+        unnamed=UnnamedHosts(3, 2, "10.0.0.1"),
+    )  # fmt: skip
+    assert ROLES.settled(unnamed) == OF_ROLES
+    assert ROLES.settled(OF_ROLES) == OF_ROLES
+    given = tuple(World(role.name, frozenset(role.hosts), beside=bool(role.beside)) for role in unnamed.roles)
+    named = {world.name: world.hosts for world in ROLES.worlds(given)}
+    assert named == {role.name: frozenset(role.hosts) for role in OF_ROLES.roles}
+
+
+def test_another_attempt_has_another_port_for_the_role_that_leads_alone() -> None:
+    attempt = NextAttempt(1, 8888, ())
+    assert ROLES.next(attempt).master_port == 8888
+    policy = ROLES.seen_by("policy").next(attempt)
+    assert (policy.master_port, policy.port_of(OF_ROLES, "trainer")) == (7801, 8888)
+
+
+def test_roles_survive_the_wire() -> None:
+    assert Roster.from_wire(json.loads(json.dumps(ROLES.to_wire())), "algo-3") == ROLES
+
+
+def test_the_summary_of_roles_names_their_hosts_and_launchers() -> None:
+    seats = tuple(seat._replace(launcher="script" if seat.role == "policy" else "torchrun") for seat in ROLES.seats)
+    assert ROLES._replace(seats=seats).summary("torchrun") == (
+        "3 hosts are here: policy on algo-1 (script, 4 ranks); trainer on algo-2 to algo-3 (torchrun, 3 ranks)"
+    )

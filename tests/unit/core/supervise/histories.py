@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from .simulated_hosts import Breaks, Consults, Dies, Fails, Freezes, History, Keeps, Quiets, Rank, Snaps, Stops, Unplugs
+from .simulated_hosts import (
+    Breaks,
+    Consults,
+    Dies,
+    Fails,
+    Freezes,
+    History,
+    Keeps,
+    Part,
+    Quiets,
+    Rank,
+    Snaps,
+    Stops,
+    Unplugs,
+)
 
 SOON = st.sampled_from([0.0, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 11.0])
 LATENCY = st.sampled_from([0.01, 0.0, 0.1, 0.5])
@@ -15,6 +29,8 @@ RANK = st.builds(
     stops=st.sampled_from([0.1, 0.0, 3.0, 20.0, None]),
     echoes=st.sampled_from([None, 0.01, 0.5, 3.0, 40.0]),
 )
+INFRA = st.sampled_from(["infra", "peer"])
+ENDS = st.sampled_from(["job", "with", "never"])
 LOOK = st.sampled_from([0.5, 0.0, 1.5, 4.0])
 LENGTH = st.sampled_from([1.0, 4.0, 7.0, 12.0, 20.0, 40.0, 60.0, 90.0, 200.0])
 
@@ -85,4 +101,67 @@ def histories(draw: st.DrawFn, most_faults: int = 4) -> History:
         ahead=tuple(draw(st.sampled_from([0.0, 0.02, -0.5, 3600.0])) for _ in hosts),
         outside=outside,
         outside_stops=outside and draw(st.booleans()),
+    )
+
+
+@st.composite
+def several_roles(draw: st.DrawFn, most_faults: int = 3) -> History:
+    """Histories of jobs with roles, of which services usually run until they are told to end."""
+    count = draw(st.integers(1, 4))
+    names = draw(st.lists(st.integers(0, 2), min_size=count, max_size=count).map(sorted))
+    parts = []
+    for number in sorted({*names}):
+        on = tuple(host for host in range(count) if names[host] == number)
+        parts.append(Part(f"role-{number}", on, draw(ENDS)))
+    for number in range(draw(st.integers(0, 2))):
+        beside = draw(st.sampled_from(parts[: len({*names})]))
+        ends = draw(ENDS) if beside.ends == "job" else draw(st.sampled_from(["with", "never"]))
+        parts.append(Part(f"beside-{number}", beside.on, ends, beside=True, rank=draw(_ranks_of(ends))))
+    if all(part.ends != "job" for part in parts):
+        parts[0] = parts[0]._replace(ends="job")
+    order = draw(st.permutations(range(len(parts))))
+    for place, at in enumerate(order):
+        earlier = [parts[one].name for one in order[:place]]
+        after = draw(st.sets(st.sampled_from(earlier), max_size=2)) if earlier else set()
+        parts[at] = parts[at]._replace(
+            after=tuple(sorted(after)), ready=draw(st.sampled_from([0.5, 0.0, 3.0, 30.0, 99.0, None]))
+        )
+    hosts = []
+    for host in range(count):
+        own = next(part for part in parts if host in part.on)
+        hosts.append(tuple(draw(_ranks_of(own.ends)) for _ in range(draw(st.integers(1, 2)))))
+    plain = draw(histories(most_faults))
+    faults = tuple(
+        fault._replace(rank=draw(st.sampled_from(programs)))
+        if isinstance(fault, Fails) and (programs := [0, *(p.name for p in parts if p.beside and fault.host in p.on)])
+        else fault
+        for fault in plain.faults
+        if fault.host < count and (count > 1 or not isinstance(fault, (Snaps, Unplugs)))
+    )
+    each = {name: (getattr(plain, name) * 2)[:count] for name in ("latencies", "starts", "leaves", "ahead")}
+    return History(tuple(hosts), faults, finish=plain.finish and draw(st.booleans()), roles=tuple(parts), **each)
+
+
+def _ranks_of(ends: str) -> st.SearchStrategy[Rank]:
+    lasts = [2000.0, 2000.0, 2000.0, 60.0, 10.0] if ends == "with" else [60.0, 10.0, 10.01, 30.0, 200.0]
+    return st.builds(
+        Rank,
+        after=st.sampled_from(lasts),
+        stops=st.sampled_from([0.1, 0.0, 3.0, 20.0, None]),
+        echoes=st.sampled_from([None, None, 0.01, 3.0, 40.0]),
+        told=st.sampled_from([0, 1]),
+    )
+
+
+@st.composite
+def restarting_roles(draw: st.DrawFn) -> History:
+    """The same of jobs that may be started again."""
+    history = draw(several_roles().filter(lambda history: len(history.hosts) > 1))
+    early = draw(st.builds(Fails, st.integers(0, len(history.hosts) - 1), st.just(0), MOMENT, st.just(1), INFRA))
+    return history._replace(
+        faults=(early._replace(at=early.at % 20), *history.faults),
+        finish=False,
+        restarts=draw(st.sampled_from([2, 1])),
+        on=draw(st.sampled_from(["infra", "user"])),
+        drains=tuple(draw(st.sampled_from([0.0, 0.01, 1.0, 5.0])) for _ in history.hosts),
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from musterpoint.base import exit_codes
+from musterpoint.core.channel.peers import GroupEnded, PeerLost
 from musterpoint.core.supervise import events as ev
 
+from .rules_of_roles import counted, of_roles, told_apart
 from .simulated_hosts import HORIZON, Dies, Fails, Freezes, Host, Job, Snaps, Stops, Unplugs
 from .simulated_network import TIMEOUTS
 from .simulated_restarts import RestartingHost
@@ -47,6 +49,7 @@ def wrong(job: Job) -> list[str]:
     ends = {host.outcome for host in together}
     if len(ends) > 1:
         found.append(f"hosts end differently: {sorted(ends)}")
+    found += of_roles(job, together) if job.history.roles else []
     return [*found, *_codes(job, together), *_causes(job, together), *_order(job, together), *_times(job)]
 
 
@@ -113,7 +116,7 @@ def _codes(job: Job, together: list[Host]) -> list[str]:
     faults = job.history.faults
     codes = {host.outcome[0] for host in together}
     stops = [fault for fault in faults if isinstance(fault, Stops)]
-    failures = [failure for host in job.hosts for failure in (*host.earlier, *host.failures, *host.late)]
+    failures = [one for host in job.hosts for one in (*host.earlier, *host.failures, *host.late, *told_apart(host))]
     lost = any(isinstance(fault, (Dies, Freezes, Unplugs)) for fault in faults)
     found = []
     stopped = exit_codes.STOPPED if not any(stop.signal == 2 for stop in stops) else 130
@@ -122,11 +125,17 @@ def _codes(job: Job, together: list[Host]) -> list[str]:
         if not codes <= expected:
             found.append(f"nothing failed, and hosts end with {sorted(codes)}, not {sorted(expected)}")
     died = [job.hosts[fault.host] for fault in faults if isinstance(fault, Dies) and not job.history.tolerates]
-    if not stops and 0 in codes and any(host.is_gone and (host.live or host.failures) for host in died):
+    if not stops and 0 in codes and any(host.is_gone and (_needed(job, host) or host.failures) for host in died):
         found.append("a host died before its ranks ended, and another ends with 0")
-    if any(host.failures for host in together) and not stops and 0 in codes:
+    if any(counted(job, host) for host in together) and not stops and 0 in codes:
         found.append("something failed, and a host ends with 0")
     return found
+
+
+def _needed(job: Job, host: Host) -> bool:
+    """Whether something runs on a host whose end the job waits for; services until the job's own roles are through."""
+    known = any(isinstance(event, PeerLost) and event.host == host.name for _, event in job.hosts[0].events)
+    return any(known or job.through_at == HORIZON or host.ends_of(key) == "job" for key in host.live)
 
 
 def _causes(job: Job, together: list[Host]) -> list[str]:
@@ -135,6 +144,7 @@ def _causes(job: Job, together: list[Host]) -> list[str]:
     causes = [failure for host in job.hosts for failure in host.failures if not failure.is_symptom]
     early = {failure.reason for failure in causes if job.when(failure) < known}
     real = {failure.reason for failure in (*causes, *(late for host in job.hosts for late in host.late))}
+    real |= {failure.reason for host in job.hosts for failure in told_apart(host)}
     echoes = {failure.reason for host in job.hosts for failure in host.failures if failure.is_symptom}
     lost = any(isinstance(fault, (Dies, Freezes, Unplugs)) for fault in job.history.faults)
     found = []
@@ -180,6 +190,6 @@ def _times(job: Job) -> list[str]:
 
 
 def _ends_job(event: ev.Event) -> bool:
-    return isinstance(event, (ev.StopAsked, ev.Broken)) or (
-        isinstance(event, ev.RankEnded) and event.failure is not None
+    return isinstance(event, (ev.StopAsked, ev.Broken, GroupEnded)) or (
+        isinstance(event, (ev.RankEnded, ev.ServiceOrLauncherEnded)) and event.failure is not None
     )

@@ -7,19 +7,23 @@ from __future__ import annotations
 
 from typing import Any, Callable, Literal, NamedTuple, Union, cast
 
-from musterpoint.base.failure import Failure
+from musterpoint.base.failure import Failure, Kind
 from musterpoint.base.loop import Timer
 from musterpoint.base.settings import Settings
 from musterpoint.core.channel.leader_channel import LeaderChannel
 from musterpoint.core.channel.link import Link, LinkOwner
+from musterpoint.core.channel.lone import LoneChannel
 from musterpoint.core.channel.other_hosts import JobHosts
-from musterpoint.core.channel.peers import AllLooked, LookAsked, Report, StopAll
+from musterpoint.core.channel.peers import AllLooked, GroupEnded, LookAsked, Report, StopAll
 from musterpoint.core.channel.redial import Membership
 from musterpoint.core.channel.session import HostState, Session, Ticket
+from musterpoint.core.channel.topic import World
 from musterpoint.core.channel.topic_table import TOPICS
-from musterpoint.core.channel.topics import consultations, quiet_hosts, whole_checkpoints
+from musterpoint.core.channel.topics import consultations, quiet_hosts, ready_roles, whole_checkpoints
+from musterpoint.core.channel.topics.ready_roles import NotReady, RoleReady
 from musterpoint.core.channel.wire import LEADER_LIMIT, MEMBER_LIMIT
 from musterpoint.core.channel.worker_channel import WorkerChannel
+from musterpoint.core.job.model import Ends
 from musterpoint.core.rollcall.admission import Call
 from musterpoint.core.rollcall.hello import Hello
 from musterpoint.core.rollcall.reconnects import Reconnects
@@ -36,25 +40,43 @@ HORIZON = 1500.0
 SETTINGS = Settings()
 SILENCE = 1.0
 """Seconds: the stall timeout."""
+READY_WITHIN = 100.0
+"""Seconds: --ready-timeout."""
 LOOKS_WITHIN = 30.0
 """Seconds from when the last host says that its ranks are quiet until somebody looks, in a network without faults."""
 
 
 class Rank(NamedTuple):
     """A rank ends well ``after`` some seconds, ``stops`` so many after a signal (None: it ignores it), and fails
-    ``echoes`` seconds after another rank has failed or its host is gone (None: never).
+    ``echoes`` seconds after another rank has failed or its host is gone (None: never). ``told``: its code where it ends
+    because of a signal.
     """
 
     after: float = 60.0
     stops: float | None = 0.1
     echoes: float | None = None
+    told: int = 0
+
+
+class Part(NamedTuple):
+    """A role of the job, on the hosts ``on``: their ranks are its programs, or ``beside`` them one that ends as
+    ``rank`` says. It is ready ``ready`` seconds after it has started (None: never).
+    """
+
+    name: str
+    on: tuple[int, ...]
+    ends: Ends = "job"
+    after: tuple[str, ...] = ()
+    ready: float | None = 0.5
+    beside: bool = False
+    rank: Rank = Rank()
 
 
 class Fails(NamedTuple):
-    """A rank fails. ``at`` is seconds; ``kind`` and ``code`` are the failure's."""
+    """A rank fails, or the program of a role beside. ``at`` is seconds; ``kind`` and ``code`` are the failure's."""
 
     host: int
-    rank: int
+    rank: int | str
     at: float
     code: int = 1
     kind: Literal["user", "oom", "infra", "peer"] = "user"
@@ -146,6 +168,7 @@ class History(NamedTuple):
     ``leaves``: seconds that each host needs to end after its decision.
     ``restarts``: ``--max-restarts``; ``on``: ``--restart-on``; ``rejoin``: ``--rejoin-timeout``.
     ``saves``: how many attempts leave a new checkpoint; None: there is no directory for them.
+    ``roles``: those of the job, the hosts' own before those beside them.
     ``drains``: seconds until nothing of an attempt is left on each host. ``ahead``: by how much each wall clock is.
     """
 
@@ -164,6 +187,15 @@ class History(NamedTuple):
     saves: int | None = None
     drains: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
     ahead: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
+    roles: tuple[Part, ...] = ()
+
+    @property
+    def job_roles(self) -> str:
+        return " and ".join(part.name for part in self.roles if part.ends == "job")
+
+    def own(self, host: int) -> Part:
+        """The role of a host's ranks."""
+        return next((part for part in self.roles if host in part.on and not part.beside), Part("", (host,)))
 
 
 class Host:
@@ -175,13 +207,22 @@ class Host:
         self.machine = Machine.named(name_of(index), job.clock, history.ahead[index])
         self.loop = self.machine.loop
         self.outside = history.outside and index == len(history.hosts) - 1
+        self.parts = tuple(part for part in history.roles if index in part.on)
+        own = history.own(index)
         self.rules = Rules(
             self.name, GRACE, finish_on_failure=history.finish, tolerates_lost_peers=history.tolerates,
-            outside=self.outside, ends="never" if self.outside and history.outside_stops else "job",
+            outside=self.outside, ends="never" if self.outside and history.outside_stops else own.ends,
+            role=own.name, job_roles=history.job_roles,
         )  # fmt: skip
         self.state = State()
-        self.live: dict[ev.Key, Rank] = {}
-        self.signalled: set[ev.Key] = set()
+        self.live: dict[ev.Live, Rank] = {}
+        self.signalled: dict[ev.Live, float] = {}
+        self.closed: list[Part] = []
+        self.ready: set[str] = set()
+        self.starts: dict[str, float] = {}
+        self.ended_at: dict[ev.Live, float] = {}
+        self.left_early: dict[str, float] = {}
+        self.reported: list[Failure] = []
         self.killed = False
         self.over_at: float | None = None
         self.left_at: float | None = None
@@ -189,6 +230,7 @@ class Host:
         self.ranks_ended_at = 0.0
         self.failures: list[Failure] = []
         self.late: list[Failure] = []
+        self.unheeded: list[Failure] = []
         self.earlier: list[Failure] = []
         self.events: list[tuple[float, ev.Event]] = []
         self.peers: Any = None
@@ -215,40 +257,107 @@ class Host:
         return code_of(self.state, self.rules), failure.host if failure else "", failure.reason if failure else ""
 
     def start(self) -> None:
-        ranks = self.job.history.hosts[self.index]
-        self.live = dict(enumerate(ranks))
         self.began = self.job.clock.now
         self.peers.listen(self.on_event)
-        self.on_event(ev.PlanStarted(tuple(self.live)))
-        for key, rank in list(self.live.items()):
+        if not self.parts:
+            self.start_own()
+            return
+        self.closed, self.ready = [*self.parts[1:], self.parts[0]], set()
+        self.starts, self.ended_at, self.left_early = {}, {}, {}
+        self.on_event(ev.Held(frozenset(part.name for part in self.parts if part.ends == "job")))
+        self.open_gates()
+
+    def start_own(self) -> None:
+        ranks = dict(enumerate(self.job.history.hosts[self.index]))
+        self.live.update(ranks)
+        self.on_event(ev.PlanStarted(tuple(ranks)))
+        for key, rank in ranks.items():
             self.end_after(rank.after, key, None)
 
-    def end_after(self, seconds: float, key: ev.Key, failure: Failure | None) -> None:
+    def open_gates(self) -> None:
+        """Starts the roles that wait for nobody any more, as the gates of a supervisor do."""
+        for part in [*self.closed]:
+            if part in self.closed and self.ready.issuperset(part.after) and self.state.may_start:
+                self.closed.remove(part)
+                self.starts[part.name] = self.job.clock.now
+                if part.beside:
+                    self.live[part.name] = part.rank
+                    self.on_event(ev.ServiceOrLauncherStarted(part.name, "service", True, part.ends))
+                    self.end_after(part.rank.after, part.name, None)
+                else:
+                    self.start_own()
+                if part.ready is not None:
+                    self.watch_ready(part, part.ready)
+
+    def watch_ready(self, part: Part, seconds: float) -> None:
+        attempt = self.attempt
+
+        def is_ready() -> None:
+            runs = part.name in self.live if part.beside else any(isinstance(key, int) for key in self.live)
+            if runs and attempt == self.attempt and self.state.may_start:
+                self.peers.topic(ready_roles.TOPIC).ready(part.name)
+
+        self.loop.call_later(seconds, is_ready)
+
+    def ends_of(self, key: ev.Live) -> Ends:
+        """The ``ends`` of the role of a rank, or of the one of that name beside it."""
+        beside = {part.name: part.ends for part in self.parts if part.beside}
+        return beside[key] if isinstance(key, str) else self.rules.ends
+
+    def end_after(self, seconds: float, key: ev.Live, failure: Failure | None) -> None:
         """A rank of this attempt ends so, if it still lives then."""
         attempt = self.attempt
         self.loop.call_later(seconds, lambda: self.ended(key, failure) if self.attempt == attempt else None)
 
-    def ended(self, key: ev.Key, failure: Failure | None) -> None:
+    def ended(self, key: ev.Live, failure: Failure | None) -> None:
         """A rank ended; ``failure`` doesn't count if it was signalled before."""
-        if key not in self.live:
+        rank = self.live.pop(key, None)
+        if rank is None:
             return
-        del self.live[key]
-        self.ranks_ended_at = self.job.clock.now
-        told = key in self.signalled
+        now = self.ended_at[key] = self.job.clock.now
+        serves, told = bool(self.parts) and self.ends_of(key) != "job", key in self.signalled
+        if not serves:
+            self.ranks_ended_at = now
         if failure is not None and not told:
-            self.failures.append(failure)
+            through = serves and self.job.through_at <= now
+            (self.failures if not through else self.late if self.rules.finish_on_failure else self.unheeded).append(
+                failure
+            )
+        is_last = isinstance(key, str) or not any(isinstance(other, int) for other in self.live)
+        if failure is None and not told and is_last and self.ends_of(key) == "with":
+            self.left_early[key if isinstance(key, str) else self.rules.role] = now
         if failure is not None or told:
             self.job.echo(self)
-        self.on_event(ev.RankEnded(key, None if told else failure))
+        if told:
+            failure = self.failure_of(key, rank.told, f"error {rank.told} at its end") if rank.told else None
+        if isinstance(key, str):
+            self.on_event(ev.ServiceOrLauncherEnded(key, "service", failure, vital=True))
+        else:
+            self.on_event(ev.RankEnded(key, failure))
+
+    def failure_of(
+        self, key: ev.Live, code: int, reason: str, kind: Kind = "user", second_hand: bool = False
+    ) -> Failure:
+        rank = key if isinstance(key, int) else None
+        role = key if isinstance(key, str) else self.rules.role
+        return Failure(
+            self.name,
+            code,
+            "user",
+            kind,
+            reason,
+            rank,
+            rank,
+            at=self.machine.wall(),
+            second_hand=second_hand,
+            role=role,
+        )
 
     def echo(self) -> None:
         """A rank elsewhere has failed."""
         for key, rank in self.live.items():
             if rank.echoes is not None:
-                echo = Failure(
-                    self.name, 1, "user", "peer", f"connection closed by peer {self.name}", key, key,
-                    at=self.machine.wall(),
-                )  # fmt: skip
+                echo = self.failure_of(key, 1, f"connection closed by peer {self.name}", kind="peer")
                 self.end_after(rank.echoes, key, echo)
 
     def on_event(self, event: ev.Event) -> None:
@@ -257,6 +366,13 @@ class Host:
             self.loop.call_later(self.look or 0.0, self.looked)
         if isinstance(event, (LookAsked, AllLooked)):
             return
+        if isinstance(event, RoleReady):
+            self.ready.add(event.role)
+            self.open_gates()
+            return
+        if isinstance(event, NotReady):
+            reason = f"muster: {event.role} isn't ready after {event.seconds:g} s"
+            event = ev.Broken(Failure(self.name, 69, "muster", "infra", reason, at=self.machine.wall()))
         self._queue.append(event)
         if self._busy:
             return
@@ -282,17 +398,17 @@ class Host:
             self.quiet_since = self.job.clock.now
             self.peers.topic(quiet_hosts.TOPIC).quiet(True)
 
-    def signal(self, _signal: int) -> None:
+    def signal(self, whom: ev.Whom) -> None:
         for key, rank in list(self.live.items()):
-            if key not in self.signalled:
-                self.signalled.add(key)
+            if key not in self.signalled and (whom == "all" or (self.ends_of(key) == "job") == (whom == "job")):
+                self.signalled[key] = self.job.clock.now
                 if rank.stops is not None:
                     self.end_after(rank.stops, key, None)
 
     def kill(self) -> None:
         self.killed = True
-        self.signalled.update(self.live)
         for key in list(self.live):
+            self.signalled.setdefault(key, self.job.clock.now)
             self.end_after(0.0, key, None)
 
     def start_timer(self, action: ev.StartTimer) -> None:
@@ -307,8 +423,20 @@ class Host:
 
     def finish(self) -> None:
         self.over_at = self.job.clock.now
+        self.end_services()
         self.alive_at_end = len(self.live)
         self.loop.call_later(self.job.history.leaves[self.index], self.leave)
+
+    def end_services(self) -> None:
+        """Services that were told, and had their time, are killed at the end."""
+        stood = any(isinstance(fault, Freezes) and fault.host == self.index for fault in self.job.history.faults)
+        had = self.job.clock.now - (0.0 if stood else GRACE / 2 - 0.01)  # its time may be over when it is thawed
+        for key in [key for key in self.live if isinstance(key, str) and self.signalled.get(key, HORIZON) <= had]:
+            del self.live[key]
+
+    def report(self, failure: Failure) -> None:
+        self.reported.append(failure._replace(at=failure.at or self.machine.wall()))
+        self.peers.failed(failure)
 
     def leave(self) -> None:
         self.peers.close()
@@ -317,10 +445,10 @@ class Host:
 
 
 ACTS: dict[type, Callable[[Host, Any], None]] = {
-    ev.ReportFailure: lambda host, action: host.peers.failed(action.failure),
+    ev.ReportFailure: lambda host, action: host.report(action.failure),
     ev.ReportStop: lambda host, action: host.peers.stopping(action.signal),
     ev.ReportDone: lambda host, action: host.peers.done(action.code, action.failures),
-    ev.SignalRanks: lambda host, action: host.signal(action.signal),
+    ev.SignalRanks: lambda host, action: host.signal(action.whom),
     ev.StartTimer: lambda host, action: host.start_timer(action),
     ev.KillTree: lambda host, action: host.kill(),
     ev.Release: lambda host, action: None,
@@ -357,6 +485,7 @@ class Job:
         self.clock = Clock()
         self.broken: list[str] = []
         self.stops_heard: list[float] = []
+        self._through = (0, HORIZON)
         self.hosts = [self._host(index) for index in range(len(history.hosts))]
         self._connect()
         for fault in history.faults:
@@ -368,6 +497,9 @@ class Job:
         """All hosts have the roster, and start their ranks when their time comes."""
         history = self.history
         leader, workers = self.hosts[0], self.hosts[1:]
+        if not workers:
+            self._connect_nobody(leader)
+            return
         cuts = [
             Cut(name_of(fault.host), fault.at, fault.seconds, fault.more)
             for fault in history.faults
@@ -376,7 +508,8 @@ class Job:
         latencies = {host.name: history.latencies[host.index] for host in workers}
         self.network = Network(self.clock, leader.machine, latencies, cuts, TIMEOUTS)
         names = frozenset(host.name for host in self.hosts)
-        group = frozenset(host.name for host in self.hosts if not host.outside)
+        first = history.own(0).on if history.roles else range(len(self.hosts))
+        group = frozenset(host.name for host in self.hosts if not host.outside and host.index in first)
         seats = tuple(Seat(host.name, "10.0.0.1", 1, host.name in group) for host in self.hosts)
         roster = Roster("job", "5e55" * 8, seats, "10.0.0.1", 7777, leader.name, max_restarts=history.restarts)
         self.roster = roster
@@ -391,8 +524,9 @@ class Job:
             session = Session(0.0, False, SETTINGS.silence_timeout, TIMEOUTS)
             members[host.name] = HostState(host.name, link, session)
         context = leader.machine.context(TIMEOUTS)
-        job_hosts = JobHosts(leader.name, members, group, max_restarts=history.restarts)
+        job_hosts = JobHosts(leader.name, members, group, max_restarts=history.restarts, worlds=self.worlds)
         leader.peers = LeaderChannel(context, job_hosts, history.finish, self._close_listener)
+        leader.peers.emit = self._notice_end(leader.peers.emit)
         offer = Offer("job", "ranks", 1, "0.1", 1)
         calls = {
             name: Call(cast(Hello, type("H", (), {"host": name, "offer": offer, "name": ""})), state, "10.0.0.2", 0.0)
@@ -410,6 +544,37 @@ class Job:
             host.peers = WorkerChannel(context, cast(Any, dialer), link, member, settings)
         for host, start in zip(self.hosts, history.starts):
             self.clock.at(start, host.start)
+
+    @property
+    def worlds(self) -> tuple[World, ...]:
+        return tuple(
+            World(
+                part.name, frozenset(map(name_of, part.on)), part.ends == "job", part.after, READY_WITHIN, part.beside
+            )
+            for part in self.history.roles
+        )
+
+    def _connect_nobody(self, host: Host) -> None:
+        """A job of one host."""
+        self.network = Network(self.clock, host.machine, {}, [], TIMEOUTS)
+        host.peers = LoneChannel(host.loop, self.worlds)
+        host.peers.emit = self._notice_end(host.peers.emit)
+        self.roster = Roster("job", "5e55" * 8, (Seat(host.name, "10.0.0.1", 1),), "10.0.0.1", 7777, host.name)
+        self.clock.at(self.history.starts[0], host.start)
+
+    @property
+    def through_at(self) -> float:
+        """When the leader knew that the job's roles are through, in the last attempt."""
+        attempt, at = self._through
+        return at if attempt == self.hosts[0].attempt and self.history.roles else HORIZON
+
+    def _notice_end(self, emit: Callable[[Any], None]) -> Callable[[Any], None]:
+        def noticed(event: Any) -> None:
+            if isinstance(event, GroupEnded):
+                self._through = self.hosts[0].attempt, self.clock.now
+            emit(event)
+
+        return noticed
 
     def begins(self, host: Host) -> None:
         """``host`` starts the ranks of an attempt: nothing of an earlier one may live."""
@@ -436,10 +601,9 @@ class Job:
     # faults
 
     def fails(self, host: Host, fault: Fails) -> None:
-        failure = Failure(
-            host.name, fault.code, "user", fault.kind, f"error {fault.code} of {host.name}", fault.rank, fault.rank,
-            at=host.machine.wall(), second_hand=fault.second_hand,
-        )  # fmt: skip
+        failure = host.failure_of(
+            fault.rank, fault.code, f"error {fault.code} of {host.name}", fault.kind, fault.second_hand
+        )
         host.loop.do(lambda: host.ended(fault.rank, failure))
 
     def breaks(self, host: Host, fault: Breaks) -> None:
@@ -529,8 +693,8 @@ def play(history: History) -> Job:
 
 def nobody_looks(job: Job) -> list[str]:
     """All ranks have been quiet for long, and their hosts aren't asked to look at them."""
-    if any(isinstance(fault, (Dies, Freezes, Snaps, Unplugs)) for fault in job.history.faults):
-        return []
+    if any(isinstance(fault, (Dies, Freezes, Snaps, Unplugs)) for fault in job.history.faults) or job.history.roles:
+        return []  # ranks that wait for a role, and services, are quiet for long
     running = [host for host in job.hosts if not host.outside and not host.loop.dead and host.state.live]
     since = [host.quiet_since for host in running]
     quiet = [each for each in since if each is not None]

@@ -67,6 +67,7 @@ class RestartingHost(Host):
 
     def finish(self) -> None:
         """An attempt is over here, but for what has to leave the kernel."""
+        self.end_services()
         self.alive_at_end = len(self.live)
         failure = None if self.state.stop_signal else self.state.root_cause or self.state.failure
         self._outcome = Outcome(
@@ -99,7 +100,8 @@ class RestartingHost(Host):
             timer.cancel()
         self.attempt, self.state, self.first_stop, self._outcome = roster.attempt, State(), None, None
         self.earlier += self.failures
-        self.signalled, self.killed, self.failures, self.late, self.timers = set(), False, [], [], {}
+        self.signalled, self.killed, self.failures, self.late, self.timers = {}, False, [], [], {}
+        self.unheeded = []
         self._on_signal = super().told_to_stop
         self.start()
 

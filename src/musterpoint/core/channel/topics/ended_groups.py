@@ -1,7 +1,5 @@
 """The end of the ranks whose end is the job's, told by the leader. No host asks: it knows whose ranks have ended."""
 
-from typing import Any, cast
-
 from musterpoint.core.channel.bounds import WireError
 from musterpoint.core.channel.peers import GroupEnded
 from musterpoint.core.channel.topic import LeaderHalf, Topic, WorkerHalf
@@ -37,16 +35,6 @@ class LeadersEndedGroups(LeaderHalf, EndedGroups):
             self._side.emit(GroupEnded(DISTRIBUTION))
 
 
-def excuses(leader: Any, host: str) -> bool:
-    """True where programs of ``host`` serve others that are through: any end of theirs is well. ``leader``: that end of
-    the channel.
-    """
-    own = [world for world in leader.worlds if host in world.hosts]
-    if not own or any(world.ends for world in own):
-        return False
-    return cast(LeadersEndedGroups, leader.topic(TOPIC)).all_ended
-
-
 class WorkersEndedGroups(WorkerHalf, EndedGroups):
     """Passes on the leader's word, once for each group."""
 
@@ -60,6 +48,10 @@ class WorkersEndedGroups(WorkerHalf, EndedGroups):
             raise WireError(f"the end of more than {MOST_GROUPS} groups")
         self._ended.add(message.group)
         self._side.emit(message)
+
+    def alone(self) -> None:
+        if not self._ended:  # nobody would tell it
+            self._side.emit(GroupEnded(DISTRIBUTION))
 
 
 TOPIC: Topic[EndedGroups] = Topic("ended_groups", (), (GroupEnded,), LeadersEndedGroups, WorkersEndedGroups)

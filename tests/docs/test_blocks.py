@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from musterpoint.base.job_file import JobText
+from musterpoint.base.job_text import JobText
 
 from musterpoint.cli import local_options
 from musterpoint.core.job import roles

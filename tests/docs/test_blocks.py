@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from musterpoint.base.job_text import JobText
 
+from musterpoint.base.job_text import JobText
 from musterpoint.cli import local_options
 from musterpoint.core.job import roles
 from musterpoint.local.job_file import read_job_file

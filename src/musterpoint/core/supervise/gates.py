@@ -77,6 +77,12 @@ class Gates:
         self._context.record("program-ready", role=role)
         self._peers.topic(ready_roles.TOPIC).ready(role)
 
+    def ended(self, role: str) -> None:
+        """The programs of ``role`` here have ended with 0: it will never be ready, if it wasn't."""
+        watch = self._watches.get(role)
+        if watch is not None and role not in self._closed and not watch.is_over:
+            self._fail(never_ready(role, self._context.host))
+
     @property
     def sentence(self) -> str:
         """The roles that wait here, each with whom for; empty: none."""
@@ -121,6 +127,12 @@ def not_ready(event: NotReady, host: str, waiting: str) -> Failure:
     lead += f", and {waiting} waits for it" if waiting else ""
     reason = fit([lead, *rows, f"exit code {exit_codes.ROLLCALL}"], last_first=True)
     return Failure(host, exit_codes.ROLLCALL, "muster", "infra", reason)
+
+
+def never_ready(role: str, host: str) -> Failure:
+    """The failure of a role that has ended with 0 before it was ready."""
+    reason = f"{role} on {host} ended with exit code 0 before it was ready, and others wait for it"
+    return Failure(host, exit_codes.ROLLCALL, "user", "user", reason, role=role)
 
 
 def _named(hosts: tuple[str, ...]) -> str:

@@ -255,12 +255,22 @@ class Supervisor:
                     if self._state.phase == "waiting":
                         self._watchers.open("waiting")
                 self._record_event(happened)
+                if self._gates is not None and isinstance(happened, _ENDS) and happened.failure is None:
+                    self._role_ended(happened)
                 for action in actions:
                     _ACTS[type(action)](self, action)
                 if isinstance(happened, ev.KillDue):
                     self._watchers.killed()
         finally:
             self._busy = False
+
+    def _role_ended(self, event: ev.RankEnded | ev.ServiceOrLauncherEnded) -> None:
+        """The program of a role has ended with 0, or one of its ranks."""
+        assert self._gates is not None
+        if isinstance(event, ev.ServiceOrLauncherEnded):
+            self._gates.ended(event.name)
+        elif not any(isinstance(key, int) for key in self._state.live):
+            self._gates.ended(self._processes.plan.gates[0].role)
 
     def _say_who_runs(self) -> None:
         """At a stop: which ranks it finds running here, or for whom this host was waiting."""
@@ -380,6 +390,7 @@ class Supervisor:
         return True
 
 
+_ENDS = (ev.RankEnded, ev.ServiceOrLauncherEnded)
 RAISED = "raised "
 """Begins the line in which a rank tells of the exception that ends it."""
 LAUNCHES = ("launch ", "ended ")

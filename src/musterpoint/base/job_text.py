@@ -16,11 +16,12 @@ _TABLE = re.compile(r"\s*\[\[?\s*([\w.-]+)\s*\]?\]")
 
 
 class JobText(NamedTuple):
-    """``where``: the file, for messages. ``values``: its keys. ``lines``: its text."""
+    """``where``: the file, for messages. ``values``: its keys. ``lines``: its text. ``folder``: the file's."""
 
     where: str
     values: dict[str, Any]
     lines: tuple[str, ...]
+    folder: str = ""
 
     def place(self, at: int, key: str = "") -> str:
         """The file and line of a role (index ``at``) or its ``key``, for messages."""
@@ -52,7 +53,8 @@ def read_job_text(text: str, where: str) -> JobText:
     except OSError as error:
         raise UsageError(f"{where}: {error.strerror}") from None
     values = _values(data, text.endswith(".json"), where)
-    return JobText(where, values, tuple(data.decode("utf-8", "replace").splitlines()))
+    lines = tuple(data.decode("utf-8", "replace").splitlines())
+    return JobText(where, values, lines, os.path.dirname(os.path.abspath(text)))
 
 
 def _values(data: bytes, is_json: bool, where: str) -> dict[str, Any]:
@@ -83,7 +85,7 @@ def _toml(data: bytes, where: str) -> dict[str, Any]:
 
 
 def program_of(text: str) -> tuple[str, tuple[str, ...], bool]:
-    """The program of a job's file, its arguments, and whether it is a module: the job's, or that of its first role.
+    """The program of a job's file, its arguments, and whether it is a module; a role has its arguments itself.
 
     Raises:
         UsageError: the file can't be read, or names no program.
@@ -94,7 +96,8 @@ def program_of(text: str) -> tuple[str, tuple[str, ...], bool]:
     for each in (values, *(roles if isinstance(roles, list) else ())):
         program = (each.get("program") or each.get("module")) if isinstance(each, dict) else None
         if isinstance(program, str):
-            arguments = each.get("arguments") if isinstance(each.get("arguments"), list) else []
+            own = each.get("arguments") if each is values else None
+            arguments = own if isinstance(own, list) else []
             return program, tuple(map(str, arguments)), not each.get("program")
     raise UsageError(f"{where} names no program: give it `program`, or each of its roles")
 

@@ -196,6 +196,7 @@ def _facts(job: Job, plan: LaunchPlan, request: Request) -> JobFacts:
         once_per_host=platform.once_per_host if several else "--launcher script",
         outside=job.outside,
         role=job.role.name if job.role else "",
+        role_is_one=plan.independent or plan.world_size == 1,
         leads=job.role is None or job.role.name == job.leads,
     )
 

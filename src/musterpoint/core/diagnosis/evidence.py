@@ -85,8 +85,8 @@ class JobFacts(NamedTuple):
     what starts the ranks; ``ranks``: how many on this host. ``rank`` and ``local_rank``: the one that failed, where
     known. ``python``: the program's interpreter. ``debugged``: a rank has a person's terminal. ``program``: its file.
     ``once_per_host``: what starts it once per host. ``outside``: the name of this host's program where it is outside
-    the distribution group, and no rank. ``role``: this host's own, in a job of several; ``leads``: its ranks are those
-    of the job.
+    the distribution group, and no rank. ``role``: this host's own, in a job of several; ``role_is_one``: its programs
+    are no ranks of a world; ``leads``: its ranks are those of the job.
     """
 
     missing_channel: Callable[[str, str, bool], str] = no_channels
@@ -102,6 +102,7 @@ class JobFacts(NamedTuple):
     once_per_host: str = "--launcher script"
     outside: str = ""
     role: str = ""
+    role_is_one: bool = True
     leads: bool = True
 
 

@@ -123,7 +123,7 @@ def failure_of_rank(end: Evidence, context: DiagnosisContext) -> Failure:
         blank = blank._replace(rank=end.rank, local_rank=end.local_rank)
     name = outside and f"the program of {outside}"
     if role:
-        name = role if context.job.ranks == 1 else f"rank {end.rank} of {role}"
+        name = role if context.job.role_is_one else f"rank {end.rank} of {role}"
     failure = _of_program(blank, end, tails, context, name)
     return failure._replace(kind="peer") if failure.kind in ("user", "infra") and _is_echo(end) else failure
 

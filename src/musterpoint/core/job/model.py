@@ -1,5 +1,6 @@
 """The job as the platform describes it, before anything about this machine or other hosts is known."""
 
+import os
 from typing import Any, Literal
 
 from musterpoint.base.errors import UsageError
@@ -328,7 +329,7 @@ class Job(NamedTuple):
             return ""
         import hashlib  # 2 ms, for jobs with roles
 
-        bare = [role._replace(hosts=(), replaced=()) for role in self.roles]
+        bare = [role._replace(hosts=(), replaced=(), program=os.path.basename(role.program)) for role in self.roles]
         return hashlib.sha256(repr(bare).encode()).hexdigest()[:16]
 
     def seen_by(self, role: Role) -> "Job":

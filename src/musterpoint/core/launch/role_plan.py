@@ -57,6 +57,7 @@ def of_this_host(
         text = _read(options.job_file, folder, job.paths.code)
         options = _with_options(text, options, environ, given)
     asked = roles.of_file(text) if text is not None else []
+    asked = [each._replace(role=_found(each.role, text.folder, folder or job.paths.code)) for each in asked if text]
     asked = _with_short(asked, options, job)
     if not asked:
         return OfRole(job, options, environ)
@@ -70,6 +71,13 @@ def of_this_host(
     role = role._replace(replaced=tuple((name, environ.get(name)) for name, _ in role.env))
     own = own._replace(roles=tuple(role if each.name == role.name else each for each in own.roles))
     return OfRole(own, options._replace(**changes), {**environ, **dict(role.env)})
+
+
+def _found(role: Role, beside: str, code: str) -> Role:
+    """``role`` with its program's path, where that is ``beside`` the file and not in the ``code``."""
+    path = os.path.join(beside, role.program)
+    elsewhere = bool(beside and role.program) and os.path.isfile(path) and not role.module
+    return role if not elsewhere or os.path.exists(os.path.join(code, role.program)) else role._replace(program=path)
 
 
 def _read(name: str, *folders: str) -> JobText:

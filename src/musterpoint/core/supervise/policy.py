@@ -83,7 +83,7 @@ def _rank_ended(state: State, event: ev.RankEnded, rules: Rules) -> Decision:
     state = state._replace(live=state.live - {event.key})
     actions: list[Action] = []
     if event.failure is not None and state.stopped_by:
-        state, actions = _spoilt(state, event.failure)
+        state, actions = _spoilt(state, event.failure, rules)
     elif event.failure is not None:
         # a launch in the program may have failed before it started ranks, or on another host
         if event.failure.rank is not None and event.failure.host == rules.host:
@@ -135,12 +135,12 @@ def _left_early(role: str, rules: Rules) -> Failure:
     return Failure(rules.host, 1, "user", "user", reason, role=role)
 
 
-def _spoilt(state: State, failure: Failure) -> Decision:
+def _spoilt(state: State, failure: Failure, rules: Rules) -> Decision:
     """A rank failed while it was stopping: the job still counts as stopped, but a checkpoint may be lost.
 
     Symptoms of other hosts' ends are ignored.
     """
-    if failure.is_symptom or not state.stop_signal:
+    if failure.is_symptom or not state.stop_signal or rules.ends != "job":
         return state, []
     who = f"rank {failure.rank}" if failure.rank is not None else "the program"
     said = ev.Say(f"warning: {who} failed while it was stopping: {first_line(failure)}")
@@ -164,7 +164,7 @@ def _service_or_launcher_ended(state: State, event: ev.ServiceOrLauncherEnded, r
     if was_beside and early and event.name not in state.may_leave:
         return _leaves(state, event.name, [])
     if state.phase == "leaving":
-        if state.services or state.launchers:
+        if state.services or (state.launchers and not code_of(state, rules)):
             return state, []
         return state._replace(phase="over"), [ev.Finish()]
     if event.failure is None or state.stopped_by:
@@ -324,7 +324,7 @@ def _stop(state: State, host: str, signal: int, actions: list[Action], rules: Ru
         return state, actions  # it is ending anyway, with the failure that came first
     state = state._replace(stopped_by=host, stop_signal=signal, pending=frozenset())
     if state.failure is not None:
-        state, said = _spoilt(state, state.failure)
+        state, said = _spoilt(state, state.failure, rules)
         actions = [*actions, *said]
     sent = SIGINT if signal == SIGINT else rules.stop_signal  # Ctrl-C reaches the ranks as it is
     # a checkpoint of the job's own roles may need who serves them
@@ -372,6 +372,8 @@ def _kill_due(state: State, event: ev.KillDue, rules: Rules) -> Decision:
 
 
 def _too_late(live: int, rules: Rules) -> str:
+    if rules.ends != "job" and rules.role:
+        return f"{rules.role} had not ended by the end of its grace: killing it"
     if rules.outside:
         return "the program had not ended by the end of its grace: killing it"
     return f"{live} rank{'s' if live > 1 else ''} had not ended by the end of their grace: killing them"

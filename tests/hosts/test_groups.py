@@ -118,7 +118,6 @@ def test_hosts_outside_are_waited_for_or_stopped(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"MUSTER_GROUP": "train", "MUSTER_OUTSIDE": "stop"}, "give it one, such as the estimator's distribution={\""),
         ({"MUSTER_OUTSIDE": "stop"}, "the job has no distribution, so its program runs on the hosts of all"),
         ({"MUSTER_GROUP": "nosuch"}, 'instance group "nosuch", expected one of data, train'),
     ],

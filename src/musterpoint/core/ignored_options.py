@@ -29,7 +29,11 @@ _USERS = ("USER_CWD", "USER_PYTHONPATH", "USER_TMPDIR", "USER_PATH", "USER_LD_LI
 _PROGRAMS = ("CACHE", "CPU_FALLBACK", "HOSTFILE", "PYTEST_RANK", "ROLE", "ROLES", "SDK_DRIVERS", "STARTUP")
 """To what runs in the user's Python, and to programs of ours."""
 INTERNAL = frozenset(
-    {each for each in vars(settings).values() if isinstance(each, str) and each[:-1].startswith(PREFIX)}
+    {
+        each
+        for each in vars(settings).values()
+        if isinstance(each, str) and each[:-1].startswith(PREFIX) and each[-1] != "_"
+    }
     | {PREFIX + name for name in (*_SUPERVISORS, *_USERS, *_PROGRAMS)}
 )
 """Variables that are no options, and that musterpoint's own processes and images set or read."""

@@ -185,8 +185,8 @@ def with_roles(job: Job, asked: list[Asked], leads: Callable[[Role], bool]) -> J
         names = " and ".join(role.name for role in leading)
         where = next(each.where for each in asked if each.role.name == leading[1].name)
         raise UsageError(
-            f"{where('launcher')}: {names} have launchers that start programs on other hosts, which only the first host of one role may: "
-            "give one of them the launcher torchrun or ranks"
+            f"{where('launcher')}: {names} have launchers that start programs on other hosts, which only the first "
+            "host of one role may: give one of them the launcher torchrun or ranks"
         )
     first = (leading or [role for role in roles if not role.beside])[0]
     if job.unnamed is not None and first.hosts[0] != job.hosts[0]:
@@ -257,7 +257,9 @@ def _placed(job: Job, asked: list[Asked]) -> tuple[Role, ...]:
     for role, _, group, where in asked:
         if group:
             if not of_groups.get(group):
-                groups = ", ".join(of_groups) or "none (SageMaker's instance groups; muster local: --groups)"
+                groups = (
+                    ", ".join(of_groups) or "none (SageMaker's instance groups, or those of --groups in muster local)"
+                )
                 raise UsageError(f"{where('group')} names {group}, and the job's instance groups are: {groups}")
             hosts_of[role.name] = of_groups[group]
     free = [host for host in job.hosts if not any(host in hosts for hosts in hosts_of.values())]

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Iterator
 
 from musterpoint.base.errors import UsageError
-from musterpoint.cli import env, launch, local_options, main, plan, torchrun
+from musterpoint.cli import env, launch, local_command_line, main, plan, torchrun
 from musterpoint.cli.options import Parser, has_option, read_command_line, split
 from musterpoint.cli.torchrun_flags import read_command_line as read_torchrun
 
@@ -58,7 +58,7 @@ def parse(words: list[str]) -> None:
     if {"-h", "--help"} & {*rest}:
         return
     if name == "local" or (name == "plan" and (has_option("--hosts", rest) or has_option("-f", rest))):
-        parser = local_options.parser()
+        parser = local_command_line.parser()
         if name == "plan":
             plan._add_own(parser)
         parser.parse_args(split(parser, rest).head)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.base.job_text import JobText
-from musterpoint.cli import local_options
+from musterpoint.cli import local_command_line
 from musterpoint.core.job import roles
 from musterpoint.local.job_file import read_job_file
 
@@ -80,8 +80,8 @@ def test_json_and_toml_are_read_by_what_reads_them(tmp_path: Path) -> None:
     for block in of("toml"):
         (tmp_path / "job.toml").write_text(block.text)
         if sys.version_info >= (3, 11):
-            job = read_job_file(str(tmp_path / "job.toml"), local_options.flags_taken())
-            local_options.parser().parse_args(job.options)
+            job = read_job_file(str(tmp_path / "job.toml"), local_command_line.flags_taken())
+            local_command_line.parser().parse_args(job.options)
             assert job.program == str(tmp_path / "train.py") or roles.of_file(job.roles or JobText("", {}, ()))
 
 

@@ -56,10 +56,11 @@ def test_every_exported_variable_is_explained() -> None:
     assert exported - explained == set()
 
 
-def test_files_to_start_with_exist() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    files = [name.removeprefix("src/musterpoint/") for name in re.findall(r"`([a-z_/]+\.py)`", page)]
-    folders = (ROOT / "src" / "musterpoint", ROOT / "src")
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_files_to_start_with_exist(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    files = [name.removeprefix("src/musterpoint/") for name in re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", text)]
+    folders = (ROOT / "src" / "musterpoint", ROOT / "src", ROOT)
     assert [name for name in files if not any((folder / name).exists() for folder in folders)] == []
 
 

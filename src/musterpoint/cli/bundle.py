@@ -31,7 +31,7 @@ LEFT_OUT = tuple(
     for path in (
         "local",
         "cli/local.py",
-        "cli/local_options.py",
+        "cli/local_command_line.py",
         "serve",
         "cli/serve.py",
         "tools/viewer",

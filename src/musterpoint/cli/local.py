@@ -15,7 +15,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.posix import fcntl
 from musterpoint.base.spellings import Typed
 from musterpoint.cli.errors import guarded
-from musterpoint.cli.local_options import job_from, parser, parsers, read_command
+from musterpoint.cli.local_command_line import job_from, parser, parsers, read_command
 from musterpoint.cli.options import Parser, has_option, split, typed
 from musterpoint.core.code.misplaced_options import behind_the_program
 from musterpoint.core.code.project import LOCAL_JOBS

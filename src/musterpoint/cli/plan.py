@@ -49,7 +49,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     request, asked = read_request(_parser, argv, environ)
     line = request.line
     if line is not None and has_option(HOSTS, argv):
-        from musterpoint.cli.local_options import flags_taken
+        from musterpoint.cli.local_command_line import flags_taken
 
         line = line._replace(flags={**flags_taken(), **line.flags})
     return _show(with_data(with_line(preview_request(request, read_line), line), request), asked, environ)
@@ -59,7 +59,7 @@ def _run_local(argv: Sequence[str], environ: Mapping[str, str]) -> int | None:
     """Shows a local job's plans; None where --hosts is only an argument of the program."""
     try:
         from musterpoint.cli.local import preview
-        from musterpoint.cli.local_options import parser
+        from musterpoint.cli.local_command_line import parser
     except ModuleNotFoundError:
         raise UsageError(
             "muster plan --hosts: local jobs are not part of the one-file launcher; they need the installed package"
@@ -103,7 +103,7 @@ def show(preview: Preview, plans: Sequence[LaunchPlan], environ: Mapping[str, st
 
 def parsers() -> tuple[Parser, ...]:
     """The options, for completion: those of this command, and of local jobs."""
-    from musterpoint.cli.local_options import parser
+    from musterpoint.cli.local_command_line import parser
 
     return _parser("--"), parser("muster plan", ABOUT, USAGE, EXAMPLES)
 

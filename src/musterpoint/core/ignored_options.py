@@ -136,6 +136,8 @@ def without_effect(environ: Mapping[str, str], given: Mapping[str, Any], launche
         if not value or value == "0" or not option.of_some or option.field in find_launcher(launcher).reads:
             continue
         if option.field == "slots":
+            if not find_launcher(launcher).once:
+                continue
             effect = (
                 f"launcher {launcher} ({reason}) starts the program once per host; --launcher torchrun or --launcher "
                 "ranks starts one rank per slot"

@@ -32,6 +32,8 @@ MANY, MUCH = 500, 32 << 20
 """Files, or bytes, from which on a directory is mounted rather than copied."""
 WORTH_SAYING = 1 << 30
 """Bytes to copy per host from which on a line says what takes so long."""
+LEAST = 256 << 10
+"""Bytes that could be copied in the time that a file takes, however small."""
 SHOWN = 4
 """Names in the line about what was written."""
 _CLONE = 0x40049409
@@ -131,7 +133,7 @@ class PrivateCode:
     def _copy(self, source: str, target: str) -> None:
         with open(source, "rb") as read, open(target, "wb") as write:
             if not _clone(read.fileno(), write.fileno()):
-                before, self._bytes = self._bytes, self._bytes + os.fstat(read.fileno()).st_size
+                before, self._bytes = self._bytes, self._bytes + os.fstat(read.fileno()).st_size + LEAST
                 if before < WORTH_SAYING <= self._bytes:
                     self._say(f"copying {self._job.source_dir} for each host; {self._quicker}")
                 shutil.copyfileobj(read, write, 1 << 20)

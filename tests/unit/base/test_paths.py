@@ -9,7 +9,7 @@ import pytest
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import OPTIONS, Option
-from musterpoint.cli.local_options import job_from, parser
+from musterpoint.cli.local_command_line import job_from, parser
 from musterpoint.cli.options import split
 
 PATHS = [option for option in OPTIONS if option.path]

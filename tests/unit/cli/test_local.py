@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from musterpoint.base.errors import UsageError
-from musterpoint.cli import local, local_options
+from musterpoint.cli import local, local_command_line
 from musterpoint.cli.options import split
 from musterpoint.local.job_request import Container, LocalJob
 from musterpoint.local.tree import Layout
 
 
 def job(directory: Path, *words: str, **environ: str) -> LocalJob:
-    parser = local_options.parser()
+    parser = local_command_line.parser()
     command = split(parser, words)
     here = {"AWS_REGION": "eu-west-1", **environ}
-    return local_options.job_from(command, parser.parse_args(command.head), str(directory), here)
+    return local_command_line.job_from(command, parser.parse_args(command.head), str(directory), here)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from musterpoint.base.settings import removed_options
-from musterpoint.cli.local_options import flags_taken, parser
+from musterpoint.cli.local_command_line import flags_taken, parser
 from musterpoint.local.job_request import LocalJob
 from musterpoint.local.options import Options
 from musterpoint.local.unheeded import CONDITIONS, Given, without_effect

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from musterpoint.cli import local_options
+from musterpoint.cli import local_command_line
 from musterpoint.cli.options import split
 from musterpoint.core.fabric.setting import EnvSetting
 from musterpoint.core.launch.launch_plan import Argument
@@ -50,9 +50,9 @@ NEEDS_A_NAMESPACE = why_unavailable()
 
 
 def previewed(words: list[str], project: Path, environ: dict[str, str], backend: BackendName) -> Any:
-    parser = local_options.parser()
+    parser = local_command_line.parser()
     command = split(parser, words)
-    job = local_options.job_from(command, parser.parse_args(command.head), str(project), environ)
+    job = local_command_line.job_from(command, parser.parse_args(command.head), str(project), environ)
     return preview_local(job, os.path.join(project, "left"), environ, backend)[1]
 
 

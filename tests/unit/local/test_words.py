@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from musterpoint.base.errors import UsageError
-from musterpoint.cli.local_options import flags_taken
+from musterpoint.cli.local_command_line import flags_taken
 from musterpoint.local.job_file import read_job_file, to_words
 
 KNOWN = flags_taken()

@@ -214,12 +214,13 @@ def test_a_stop_reaches_the_trainer_first(local: Any, layout: dict[str, str], vi
         assert trainers == 2 and sorted(told[2:]) == ["policy", "reward"], told
 
 
-def test_a_role_that_isn_t_ready_in_time(local: Any) -> None:
-    file = job_file(local, {**ON_FOUR}, "nobody all")
+@pytest.mark.parametrize(("layout", "where"), [(ON_FOUR, "algo-3"), (ON_ONE, "this host")])
+def test_a_role_that_isn_t_ready_in_time(local: Any, layout: dict[str, str], where: str) -> None:
+    file = job_file(local, layout, "nobody all")
     file.write_text(file.read_text().replace('ready = "port', "ready = \"line 'never said'\" #"))
     ran = local.run("--backend", "process", "--ready-timeout", "1", "-f", file)
     assert ran.code == 69, ran.stderr + ran.stdout
-    assert "policy: not ready on algo-3" in ran.reason
+    assert f"policy: not ready on {where}" in ran.reason
     assert "reward: waits for policy" in ran.reason
 
 

@@ -14,6 +14,7 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import BY_FIELD, from_environ, variable_of
 from musterpoint.cli.options import Command, Parser, add_options, given, one_of, split
 from musterpoint.core.job import platforms
+from musterpoint.core.job.roles import of_file
 from musterpoint.core.launch.launchers import instead_of, of_program
 from musterpoint.local import job_request
 from musterpoint.local.host_environment import host_environment
@@ -53,6 +54,7 @@ def read_command(flags: Parser, argv: Sequence[str]) -> tuple[Command, argparse.
     asked = flags.parse_args((*file.options, *command.head))
     asked.roles = file.roles
     if file.roles is not None:
+        of_file(file.roles)  # an error of it comes first
         asked.source_dir = asked.source_dir or os.path.dirname(os.path.abspath(asked.file))
     if not command.program:
         program = file.program or first_program(file.roles)
@@ -112,6 +114,8 @@ def job_from(
     command: Command, asked: argparse.Namespace, cwd: str, environ: Mapping[str, str], prog: str = "muster local"
 ) -> job_request.LocalJob:
     """The job that the command line of ``prog`` and its file ask for; a UsageError names the option that is wrong."""
+    if not command.program and getattr(asked, "roles", None) is not None:
+        raise UsageError(f"{asked.roles.place(0, 'name')}: no role names a program, nor does the file above them")
     if not command.program:
         raise UsageError(f"{prog}: no PROGRAM given; expected `{prog} [options] PROGRAM [ARGS...]`")
     try:

@@ -145,6 +145,10 @@ def read_job_file(path: str, known: Mapping[str, bool]) -> JobFile:
     text = read_job_text(path, where)
     values = text.values
     base = os.path.dirname(os.path.abspath(path))
+    for name, value in values.items():
+        tables = isinstance(value, dict) or (isinstance(value, list) and any(isinstance(each, dict) for each in value))
+        if name.lower() in ("role", "roles") and name != "roles" and tables:
+            raise UsageError(f"{text.where}: [[{name}]] is no table of a job's file: did you mean [[roles]]?")
     options = {name: value for name, value in values.items() if name not in _OWN}
     program, module, arguments = (values.get(name) for name in ("program", "module", "arguments"))
     for name, value in (("program", program), ("module", module)):

@@ -48,3 +48,18 @@ def test_a_role_under_mpirun_that_isn_t_the_first(under: Callable[[str], Any], t
     assert [host["Role"] for host in ran.job["Hosts"]] == ["policy", "trainer", "trainer"]
     assert models(ran) == ["policy.pt"]
     assert "trainer on algo-2 to algo-3 (mpi, 4 ranks)" in ran.stdout
+
+
+def test_a_role_under_mpirun_that_is_through_first(under: Callable[[str], Any], tmp_path: Path) -> None:
+    """Its mpirun ends with its ranks, and the job waits for the other role."""
+    job = under("openmpi4")
+    file = tmp_path / "job.toml"
+    role = '[[roles]]\nname = "{}"\nhosts = {}\nprogram = "{}"\nlauncher = "{}"\nends = "job"\n'
+    file.write_text(role.format("long", 1, "long.py", "script") + role.format("short", 2, "short.py", "mpi"))
+    (tmp_path / "short.py").write_text("print('short')\n")
+    (tmp_path / "long.py").write_text("import time\nfor _ in range(60):\n    time.sleep(0.1)\nprint('long')\n")
+    ran = job.local.run("--backend", "netns", "-f", file)
+    assert ran.code == 0, ran.stderr + ran.stdout
+    assert ran.stdout.count("short") >= 2 and "long" in ran.stdout
+    ended = {event["name"]: event["at"] for event in ran.events("algo-2") if event["event"] == "launcher-ended"}
+    assert ended["mpirun"] < next(each["at"] for each in ran.events("algo-2") if each["event"] == "all-hosts-done")

@@ -140,6 +140,12 @@ class Stalled(NamedTuple):
 RoleName = Annotated[str, Text(64, shown=True)]
 
 
+class WorldEnded(NamedTuple):
+    """The ranks of the role ``world`` have ended on all its hosts; those of other roles may run."""
+
+    world: RoleName
+
+
 class RoleReady(NamedTuple):
     """``role`` is ready, on all its hosts."""
 

@@ -5,7 +5,7 @@ from typing import Any, Callable, Mapping
 from musterpoint.base.errors import UsageError, similar
 from musterpoint.base.job_text import JobText
 from musterpoint.base.records import NamedTuple
-from musterpoint.base.settings import ROLE_HOSTS
+from musterpoint.base.settings import PREFIX, ROLE_HOSTS
 from musterpoint.core.job.fields import shown
 from musterpoint.core.job.model import Job, Readiness, Role
 
@@ -43,8 +43,8 @@ def of_file(text: JobText) -> list[Asked]:
     Raises:
         UsageError: one is wrong; the message has the line.
     """
-    roles = text.values.get("roles", [])
-    if not isinstance(roles, list) or not all(isinstance(role, dict) for role in roles):
+    roles = text.values.get("roles", [{}])
+    if not isinstance(roles, list) or not roles or not all(isinstance(role, dict) for role in roles):
         raise UsageError(f"{text.where}: roles is {shown(roles)}, expected a [[roles]] table for each role")
     return [_role(role, at, text) for at, role in enumerate(roles)]
 
@@ -215,8 +215,14 @@ def _check(asked: list[Asked]) -> None:
                 raise _unknown(where("after"), name, by_name)
         if role.beside and (role.beside not in by_name or by_name[role.beside].role.beside):
             raise _unknown(where("beside"), role.beside, {n: e for n, e in by_name.items() if not e.role.beside})
-        if role.beside and role.launcher:
-            raise UsageError(f"{where('launcher')}: {role.name} is one process beside {role.beside}; leave it out")
+        for key, value in (("launcher", role.launcher), ("slots", role.slots)):
+            if role.beside and value:
+                raise UsageError(f"{where(key)}: {role.name} is one process beside {role.beside}; leave it out")
+        for name, _ in role.env:
+            if name.startswith(PREFIX):
+                raise UsageError(
+                    f"{where('env')}: {name} is musterpoint's own; options of the job stand above the roles"
+                )
         if role.beside and role.ends == "job" and by_name[role.beside].role.ends != "job":
             raise UsageError(
                 f"{where('ends')}: {role.name} is beside {role.beside}, which is told to end when the job's roles are "
@@ -231,7 +237,7 @@ def _check(asked: list[Asked]) -> None:
 
 def _unknown(where: str, name: str, known: Mapping[str, Asked]) -> UsageError:
     near = similar(name, tuple(known))
-    return UsageError(f"{where} names {name}, expected {f'{near}' if near else ' or '.join(known)}")
+    return UsageError(f"{where} names {name}, expected {near or ' or '.join(known) or 'a role with hosts of its own'}")
 
 
 def _check_circle(name: str, by_name: Mapping[str, Asked], where: Where) -> None:

@@ -56,7 +56,7 @@ def of_this_host(
     if options.job_file and text is None:
         text = _read(options.job_file, folder, job.paths.code)
         options = _with_options(text, options, environ, given)
-    asked = roles.of_file(text) if text is not None else []
+    asked = roles.of_file(text) if text is not None and "roles" in text.values else []
     asked = [each._replace(role=_found(each.role, text.folder, folder or job.paths.code)) for each in asked if text]
     asked = _with_short(asked, options, job)
     if not asked:
@@ -259,6 +259,7 @@ def _world(inputs: LaunchInputs, role: Role) -> tuple[EnvSetting, ...]:
         "LOCAL_RANK": 0,
         "LOCAL_WORLD_SIZE": 1,
         "NODE_RANK": place,
+        "NNODES": size,
         "MASTER_ADDR": inputs.master_address,
         "MASTER_PORT": roster.port_of(inputs.job, role.name),
     }

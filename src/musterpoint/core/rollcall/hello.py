@@ -232,8 +232,10 @@ def check_offer(hello: Hello, me: str, offer: Offer, grouped: bool, secret: bool
     if hello.offer.job != offer.job:
         theirs = printable(repr(hello.offer.job), _LONGEST)
         return Refusal(f"{hello.host} belongs to job {theirs}, {me} to {offer.job!r}", _JOB_CLAIM)
-    if offer.roles and hello.offer.roles and hello.offer.roles != offer.roles:
-        reason = f"{hello.host} has read other roles than {me}: give all hosts one file (MUSTER_JOB_FILE)"
+    if offer.launcher and hello.offer.launcher and hello.offer.roles != offer.roles:
+        ours, theirs = ("roles" if each.roles else "no roles" for each in (offer, hello.offer))
+        how = "other roles than" if ours == theirs else f"{theirs}, unlike"
+        reason = f"{hello.host} has {how} {me}: give all hosts one file of the job (-f, MUSTER_JOB_FILE)"
         return Refusal(reason, "has read other roles", usage=True)
     ours, theirs = offer.launcher, printable(hello.offer.launcher, _LONGEST)
     if grouped and ours and theirs and ours != theirs:

@@ -167,6 +167,11 @@ class MpiExits:
     ) -> None:
         self._context, self._ranks, self._emit, self._refusing = context, ranks, emit, is_ending
         self._left: tuple[Rank, float] | None = None
+        self.is_over = False
+
+    def over(self) -> None:
+        """All ranks of the world have ended with 0: what its MPI does from now on is its own end."""
+        self.is_over, self._left = True, None
 
     def ended(self, rank: Rank | None) -> None:
         """A rank has ended with 0. Without MPI_Finalize others may wait for it for ever: its MPI must learn of it."""
@@ -175,7 +180,7 @@ class MpiExits:
 
     def _release(self, rank: Rank) -> None:
         """Lets the stub exit: the MPI sees that the rank has ended."""
-        if not self._refusing() and rank.connection is not None:
+        if not (self._refusing() or self.is_over) and rank.connection is not None:
             self._context.record("rank-left", rank=rank.number)
             self._left = rank, self._context.loop.clock()
             rank.connection.send("release")

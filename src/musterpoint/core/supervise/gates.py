@@ -31,7 +31,7 @@ class Gates:
         pids: Callable[[str], Iterable[int]],
         fail: Callable[[Failure], None],
     ) -> None:
-        self._context, self._peers, self._open_gate, self._fail = context, peers, open_gate, fail
+        self._context, self._open_gate, self._fail = context, open_gate, fail
         self._gates = gates
         self._ready: set[str] = set()
         self._closed = {gate.role for gate in gates}
@@ -48,6 +48,7 @@ class Gates:
             for gate in gates
             if gate.needed
         }
+        self._topic = peers.topic(ready_roles.TOPIC)  # a lone host's counts from now on
         self._pause = SAID_AFTER
         self._timer: Timer | None = context.loop.call_later(SAID_AFTER, self._tell)
 
@@ -75,7 +76,7 @@ class Gates:
 
     def _is_ready(self, role: str) -> None:
         self._context.record("program-ready", role=role)
-        self._peers.topic(ready_roles.TOPIC).ready(role)
+        self._topic.ready(role)
 
     def ended(self, role: str) -> None:
         """The programs of ``role`` here have ended with 0: it will never be ready, if it wasn't."""
@@ -99,7 +100,7 @@ class Gates:
     def _tell(self) -> None:
         said = [self.sentence] if self.sentence else []
         said += [
-            f"{gate.role} isn't ready here yet: {gate.ready}"
+            f"{gate.role} isn't ready here yet: {gate.ready}{self._watches[gate.role].remark}"
             for gate in self._gates
             if gate.role in self._watches and gate.role not in self._closed and not self._watches[gate.role].is_over
         ]

@@ -213,6 +213,11 @@ class HostProcesses:
 
     # -- ends --
 
+    def world_ended(self) -> None:
+        """The ranks of this host's role have ended with 0 on all its hosts: their launcher may end, too."""
+        self.foreign.mpi_exits.over()
+        self.ranks.send_stubs("release")
+
     def _rank_ended(self, event: LocalEvent) -> None:
         """Passes the end of a rank on, behind what its last end says about all of them."""
         if isinstance(event, RankEnded) and self._meeting is not None:
@@ -241,7 +246,7 @@ class HostProcesses:
         tail = self._context.pump.tail(None, process.name) or self._context.pump.stdout_tail(None, process.name)
         mpi = process.role == "launcher" and self.started is not None and self.started.under_mpi
         self._context.record(f"{process.role}-ended", name=process.name, status=status)
-        vital = mpi or (process.role == "service" and not process.optional)
+        vital = (mpi and not self.foreign.mpi_exits.is_over) or (process.role == "service" and not process.optional)
         failure = None
         if not process.optional and (status or not process.users) and (vital or self.ends.are_untold):
             end = ProcessEnd(

@@ -289,6 +289,12 @@ def _wait_for_late_hosts(state: State, actions: list[Action], rules: Rules) -> D
     return told, [*actions, *_signal_services(state, rules.stop_signal, seconds), late]
 
 
+def _through(told: str, rules: Rules) -> str:
+    """The sentence by which services are ``told`` to end."""
+    are = "are" if " and " in rules.job_roles else "is"
+    return f"{rules.job_roles} {are} through: {told} {'are' if ' and ' in told else 'is'} told to end"
+
+
 def _signal_services(state: State, signal: int, seconds: float, whom: Whom = "all") -> list[Action]:
     return [ev.SignalRanks(signal, seconds, whom)] if state.services else []
 
@@ -348,9 +354,8 @@ def _services_due(state: State, event: ev.ServicesDue, rules: Rules) -> Decision
 
 def _end_service(state: State, actions: list[Action], rules: Rules) -> Decision:
     """The job's own roles are through: the program here, which served them, is ended, which is no failure."""
-    what = f"{rules.role} is told to end" if rules.role else "stopping the program here (--outside stop)"
-    done = f"{rules.job_roles} {'are' if ' and ' in rules.job_roles else 'is'} through" if rules.role else ""
-    actions = [*actions, ev.Say(f"{done or 'the distribution group is done'}: {what}")]
+    outside = "the distribution group is done: stopping the program here (--outside stop)"
+    actions = [*actions, ev.Say(_through(rules.role, rules) if rules.role else outside)]
     state = state._replace(phase="ending", stopped_by=rules.host, stop_signal=0, signalled=True, services_told=True)
     state = state._replace(pending=frozenset())
     if not state.live:
@@ -402,7 +407,9 @@ def _group_ended(state: State, event: peers.GroupEnded, rules: Rules) -> Decisio
     actions = _tell_services(state, rules)
     if actions and not state.stop_signal and state.phase == "waiting":
         seconds = rules.grace + LATE_SECONDS
-        actions = [*_end_ranks(rules.stop_signal, rules.grace, "services"), ev.StartTimer(seconds, ev.LeaveDue())]
+        told = ev.Say(_through(" and ".join(sorted(state.beside)) or rules.role, rules))
+        actions = [told, *_end_ranks(rules.stop_signal, rules.grace, "services")]
+        actions.append(ev.StartTimer(seconds, ev.LeaveDue()))
     return state._replace(services_told=True), actions
 
 

@@ -60,6 +60,11 @@ class ReadyWatch:
         elif not self.is_over:
             self._timer = self._loop.call_later(next(self._looks, LOOKS[-1]), self._look)
 
+    @property
+    def remark(self) -> str:
+        """About a port that another process has, for people; else empty."""
+        return ", which another process had open before" if self._was_open else ""
+
     def _look(self) -> None:
         if self._answered or (self._sight is not None and self._sight.seen):
             self._over()

@@ -24,6 +24,7 @@ from musterpoint.core.channel.peers import (
     Started,
     StartEnded,
     StopAll,
+    WorldEnded,
 )
 from musterpoint.core.channel.topics.raised_ranks import RaisedAsked
 from musterpoint.core.launch.launch_plan import LaunchPlan
@@ -204,6 +205,13 @@ class Supervisor:
         act = _FOR_DAEMONS.get(type(event))
         if act is not None:
             act(self._daemons, event)
+        elif isinstance(event, WorldEnded):
+            if (
+                event.world == self._rules.role
+                and self._state.phase == "waiting"
+                and not code_of(self._state, self._rules)
+            ):
+                self._processes.world_ended()
         elif isinstance(event, (RoleReady, NotReady)):
             if self._gates is not None:
                 self._gates.hear(event)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterpoint.core.channel.bounds import WireError
-from musterpoint.core.channel.peers import GroupEnded
+from musterpoint.core.channel.peers import GroupEnded, WorldEnded
 from musterpoint.core.channel.topic import World
 from musterpoint.core.channel.topics.ended_groups import DISTRIBUTION, LeadersEndedGroups, WorkersEndedGroups
 
@@ -43,7 +43,11 @@ def test_it_is_told_once_when_the_last_host_of_the_jobs_roles_has_ended(
         half.left(host)
         through = ending <= {*order[:place]}
         assert half.all_ended == through
-        assert side.events == ([ENDED] if through else []) and side.sent == ([("", ENDED)] if through else [])
+        of_worlds = [event for event in side.events if isinstance(event, WorldEnded)]
+        assert [event for event in side.events if event not in of_worlds] == ([ENDED] if through else [])
+        gone = [world.name for world in (first, *given) if world.hosts <= {*order[:place]}]
+        assert sorted(event.world for event in of_worlds) == sorted(gone)
+        assert [said for _, said in side.sent] == side.events
 
 
 def test_who_is_gone_before_an_attempt_is_not_waited_for() -> None:

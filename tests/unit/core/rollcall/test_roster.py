@@ -14,7 +14,7 @@ from musterpoint.core.channel.session import random_token
 from musterpoint.core.channel.topic import World
 from musterpoint.core.channel.topics.attempts import NextAttempt
 from musterpoint.core.job.model import EntryPoint, Job, Role, UnnamedHosts
-from musterpoint.core.rollcall.hello import Hello, validate
+from musterpoint.core.rollcall.hello import Hello, check_offer, validate
 from musterpoint.core.rollcall.roster import Offer, Roster, Seat
 
 SEATS = (
@@ -129,6 +129,18 @@ HELLO = Hello("algo-2", Offer("job", "torchrun", 8, "0.1", 8, (7777, 21000)), "a
 
 def as_sent(frame: bytes) -> dict[str, Any]:
     return wire.unpack(frame[4:])
+
+
+def test_hosts_that_have_read_other_roles_or_none_are_refused() -> None:
+    """A host that can't run its part has read none, and says why."""
+    offer = OFFER._replace(roles="abc", role="trainer")
+    for roles, said in (("abc", ""), ("abd", "other roles than"), ("", "no roles, unlike")):
+        hello = HELLO._replace(offer=offer._replace(roles=roles), nonce="")
+        refused = check_offer(hello, "algo-1", offer, False, False)
+        assert (said in refused.reason and refused.usage) if refused else not said
+    assert (
+        check_offer(HELLO._replace(offer=Offer("job", "", 0, "0.1"), nonce=""), "algo-1", offer, False, False) is None
+    )
 
 
 def test_a_hello_survives_the_wire() -> None:

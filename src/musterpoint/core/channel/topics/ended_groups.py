@@ -1,7 +1,7 @@
 """The end of the ranks whose end is the job's, told by the leader. No host asks: it knows whose ranks have ended."""
 
 from musterpoint.core.channel.bounds import WireError
-from musterpoint.core.channel.peers import GroupEnded
+from musterpoint.core.channel.peers import GroupEnded, WorldEnded
 from musterpoint.core.channel.topic import LeaderHalf, Topic, WorkerHalf
 
 DISTRIBUTION = "distribution"
@@ -20,6 +20,8 @@ class LeadersEndedGroups(LeaderHalf, EndedGroups):
     def begin(self) -> None:
         ending = [world.hosts for world in self._side.worlds if world.ends]
         self._running = set(frozenset[str]().union(*ending) - self._side.away)
+        worlds = [world for world in self._side.worlds if world.name and not world.beside]
+        self._worlds = {world.name: set(world.hosts - self._side.away) for world in worlds}
 
     @property
     def all_ended(self) -> bool:
@@ -27,6 +29,12 @@ class LeadersEndedGroups(LeaderHalf, EndedGroups):
         return not self._running
 
     def left(self, host: str) -> None:
+        for name, running in self._worlds.items():
+            if host in running:
+                running.remove(host)
+                if not running:
+                    self._side.broadcast(WorldEnded(name))
+                    self._side.emit(WorldEnded(name))
         if host not in self._running:
             return
         self._running.remove(host)
@@ -41,7 +49,10 @@ class WorkersEndedGroups(WorkerHalf, EndedGroups):
     def begin(self) -> None:
         self._ended: set[str] = set()
 
-    def hear(self, message: GroupEnded, size: int) -> None:
+    def hear(self, message: GroupEnded | WorldEnded, size: int) -> None:
+        if isinstance(message, WorldEnded):
+            self._side.emit(message)
+            return
         if message.group in self._ended:
             raise WireError(f"twice that group {message.group!r} has ended")
         if len(self._ended) >= MOST_GROUPS:
@@ -54,4 +65,4 @@ class WorkersEndedGroups(WorkerHalf, EndedGroups):
             self._side.emit(GroupEnded(DISTRIBUTION))
 
 
-TOPIC: Topic[EndedGroups] = Topic("ended_groups", (), (GroupEnded,), LeadersEndedGroups, WorkersEndedGroups)
+TOPIC: Topic[EndedGroups] = Topic("ended_groups", (), (GroupEnded, WorldEnded), LeadersEndedGroups, WorkersEndedGroups)

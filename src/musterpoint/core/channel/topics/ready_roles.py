@@ -62,7 +62,8 @@ class LeadersReadyRoles(LeaderHalf, ReadyRoles):
 
     def _due(self, world: World, attempt: object) -> None:
         if self._missing[world.name] and attempt is self._attempt:
-            states = tuple(map(self._state, self._side.worlds))
+            told = [each for each in self._side.worlds if each.after or each.name in self._awaited]
+            states = tuple(map(self._state, told))
             self._side.emit(NotReady(world.name, world.patience, states))
 
     def _state(self, world: World) -> RoleState:

@@ -171,7 +171,8 @@ class StallWatch(Watcher):
         self._seen = self._roster.seen_by(event.world)
         positions = [*event.positions, *self._ended(event.positions)]
         idle = "" if self._asked else f", and none has used a processor for {IDLE_SECONDS:g} s"
-        silence = f"no output of any rank for {self._seconds:g} s{idle}"
+        of_role = f" of {self._seen.seat.role}" if self._seen.seat.role else ""
+        silence = f"no output of any rank{of_role} for {self._seconds:g} s{idle}"
         places = standstill.place_of(event.positions)
         self._places, self._looks = places, self._looks + 1 if places == self._places else 1
         if not standstill.stands_still(event.positions, self._looks):

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import sys
-from typing import Any
+from typing import Any, Mapping
 
 from musterpoint.base.errors import UsageError
 from musterpoint.base.records import NamedTuple
@@ -13,6 +13,7 @@ from musterpoint.base.untrusted import checked, read_regular
 _LARGEST = 64 << 20
 """Bytes of a job's file."""
 _TABLE = re.compile(r"\s*\[\[?\s*([\w.-]+)\s*\]?\]")
+_ROLE = re.compile(r"\s*\[\[\s*roles\s*\]")
 
 
 class JobText(NamedTuple):
@@ -25,7 +26,7 @@ class JobText(NamedTuple):
 
     def place(self, at: int, key: str = "") -> str:
         """The file and line of a role (index ``at``) or its ``key``, for messages."""
-        begins = [number for number, line in enumerate(self.lines) if _is_role(line)]
+        begins = [number for number, line in enumerate(self.lines) if _ROLE.match(line)]
         if at >= len(begins):
             return f"{self.where}, role {at + 1}"
         found = begins[at]
@@ -35,26 +36,26 @@ class JobText(NamedTuple):
         return f"{self.where}, line {line + 1}"
 
 
-def _is_role(line: str) -> bool:
-    found = _TABLE.match(line)
-    return found is not None and found[1] == "roles" and line.lstrip().startswith("[[")
+def is_object(text: str) -> bool:
+    """``text`` is JSON itself, and no path."""
+    return text.lstrip().startswith("{")
 
 
-def read_job_text(text: str, where: str) -> JobText:
-    """The keys of ``text``: the path of a file, TOML or ``.json``, or a JSON object itself.
+def read_job_text(text: str, where: str = "") -> JobText:
+    """The keys of ``text``: the path of a file, TOML or ``.json``, or a JSON object itself. ``where``: for messages.
 
     Raises:
         UsageError: the file can't be read.
     """
-    if text.lstrip().startswith("{"):
+    where = where or ("the job's file" if is_object(text) else text)
+    if is_object(text):
         return JobText(where, _values(text.encode(), True, where), ())
     try:
         data = read_regular(text, _LARGEST)
     except OSError as error:
         raise UsageError(f"{where}: {error.strerror}") from None
-    values = _values(data, text.endswith(".json"), where)
     lines = tuple(data.decode("utf-8", "replace").splitlines())
-    return JobText(where, values, lines, os.path.dirname(os.path.abspath(text)))
+    return JobText(where, _values(data, text.endswith(".json"), where), lines, os.path.dirname(os.path.abspath(text)))
 
 
 def _values(data: bytes, is_json: bool, where: str) -> dict[str, Any]:
@@ -84,22 +85,20 @@ def _toml(data: bytes, where: str) -> dict[str, Any]:
     return values
 
 
-def program_of(text: str) -> tuple[str, tuple[str, ...], bool]:
-    """The program of a job's file, its arguments, and whether it is a module; a role has its arguments itself.
+def text_of(value: Any) -> str:
+    """A value of a file as a word of the command line."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
-    Raises:
-        UsageError: the file can't be read, or names no program.
-    """
-    where = "the job's file" if text.lstrip().startswith("{") else text
-    values = read_job_text(text, where).values
+
+def first_program(values: Mapping[str, Any]) -> tuple[str, tuple[str, ...], bool]:
+    """The job's program, its arguments, and whether it is a module: the file's, or its first role's; empty: none's."""
     roles = values.get("roles")
     for each in (values, *(roles if isinstance(roles, list) else ())):
         program = (each.get("program") or each.get("module")) if isinstance(each, dict) else None
         if isinstance(program, str):
             own = each.get("arguments") if each is values else None
-            arguments = own if isinstance(own, list) else []
-            return program, tuple(map(str, arguments)), not each.get("program")
-    raise UsageError(f"{where} names no program: give it `program`, or each of its roles")
+            return program, tuple(map(str, own if isinstance(own, list) else ())), not each.get("program")
+    return "", (), False
 
 
 def found_file(name: str, *folders: str) -> str:

@@ -45,9 +45,12 @@ def read_line(argv: Sequence[str], environ: Mapping[str, str]) -> job.Request:
     """
     request, _asked = read_request(_parser, argv, environ)
     if request.program is None and (file := request.given.get("job_file") or environ.get(variable_of("job_file"))):
-        from musterpoint.base.job_text import program_of  # 2 ms, for a job's file
+        from musterpoint.base.job_text import first_program, read_job_text  # 2 ms, for a job's file
 
-        program, arguments, module = program_of(file)
+        text = read_job_text(file)
+        program, arguments, module = first_program(text.values)
+        if not program:
+            raise UsageError(f"{text.where} names no program: give it `program`, or each of its roles")
         return request._replace(program=program, arguments=arguments, module=module, typed=True)
     if request.program is None:
         raise UsageError(

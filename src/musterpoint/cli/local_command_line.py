@@ -14,12 +14,11 @@ from musterpoint.base.errors import UsageError
 from musterpoint.base.settings import BY_FIELD, from_environ, variable_of
 from musterpoint.cli.options import Command, Parser, add_options, given, one_of, split
 from musterpoint.core.job import platforms
-from musterpoint.core.job.roles import of_file
 from musterpoint.core.launch.launchers import instead_of, of_program
 from musterpoint.local import job_request
 from musterpoint.local.host_environment import host_environment
 from musterpoint.local.job_file import read_job_file
-from musterpoint.local.local_roles import first_program, hosts_of, roles_by_host
+from musterpoint.local.local_roles import hosts_of, roles_by_host
 from musterpoint.local.metric_points import read_metrics
 from musterpoint.local.options import LOCAL, LocalOption
 from musterpoint.local.platforms import played
@@ -54,11 +53,9 @@ def read_command(flags: Parser, argv: Sequence[str]) -> tuple[Command, argparse.
     asked = flags.parse_args((*file.options, *command.head))
     asked.roles = file.roles
     if file.roles is not None:
-        of_file(file.roles)  # an error of it comes first
-        asked.source_dir = asked.source_dir or os.path.dirname(os.path.abspath(asked.file))
+        asked.source_dir = asked.source_dir or file.roles.folder
     if not command.program:
-        program = file.program or first_program(file.roles)
-        command = command._replace(program=program, arguments=file.arguments, module=file.module)
+        command = command._replace(program=file.program, arguments=file.arguments, module=file.module)
     return command, asked
 
 
@@ -143,8 +140,7 @@ def _job_from(
     roles = getattr(asked, "roles", None)
     if roles is not None:
         options[variable_of("job_file")] = json.dumps({"roles": roles.values["roles"]})
-    short = options.get(variable_of("more_roles"), "")
-    hosts, groups = hosts_of(asked.hosts, asked.groups, roles, short)
+    hosts = hosts_of(asked.hosts, asked.groups, roles, options.get(variable_of("more_roles"), ""))
     options = {name: typed_path(name, value, cwd, source_dir, made is not None) for name, value in options.items()}
     if asked.requirements:
         options.pop(BY_FIELD["requirements"].variable)
@@ -182,7 +178,7 @@ def _job_from(
             platform=asked.platform,
             module=command.module,
             metrics=read_metrics(asked.metric),
-            groups=groups,
+            groups=asked.groups,
         )
     )
     checked = checked._replace(role_of=roles_by_host(checked, roles))

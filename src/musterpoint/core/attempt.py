@@ -153,7 +153,7 @@ def _pump(job: Job, options: Settings, plan: LaunchPlan, show_ranks: bool) -> Pu
         options.log_dir,
         plan.first_rank if plan.local_ranks else None,
         job.outside,
-        job.role.name if job.role else "",
+        job.role_name,
         plan.local_ranks == 1,
         find_launcher(plan.launcher).chatter,
     )
@@ -164,7 +164,7 @@ def _recorder(record: Callable[..., None], job: Job) -> Callable[..., None]:
     """``record``, which says the role of each program. Outside the group that trains, or the role that leads, programs
     are no ranks of the job, though they are looked after as such.
     """
-    role = job.role.name if job.role else ""
+    role = job.role_name
     name = job.outside or (role if role != job.leads else "")
 
     def add(event: str, **facts: Any) -> None:
@@ -195,9 +195,9 @@ def _facts(job: Job, plan: LaunchPlan, request: Request) -> JobFacts:
         program=job.entry_point.program,
         once_per_host=platform.once_per_host if several else "--launcher script",
         outside=job.outside,
-        role=job.role.name if job.role else "",
+        role=job.role_name,
         role_is_one=plan.independent or plan.world_size == 1,
-        leads=job.role is None or job.role.name == job.leads,
+        leads=job.trains,
     )
 
 
@@ -217,7 +217,7 @@ def _rules(job: Job, options: Settings, plan: LaunchPlan, lent: bool) -> Rules:
         finish_on_failure=options.on_failure == "finish",
         outside=not job.in_group,
         ends=job.ends if job.in_group or options.outside != "stop" else "never",
-        role=job.role.name if job.role else "",
+        role=job.role_name,
         job_roles=" and ".join(role.name for role in job.roles if role.ends == "job"),
         tolerates_lost_peers=plan.independent and not job.roles,
         stall_timeout=options.stall_timeout,

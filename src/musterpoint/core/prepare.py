@@ -270,7 +270,7 @@ def offer_of(
         _place(job, options),
         ssh_key=key,
         independent=find_launcher(choice.launcher).independent,
-        role=job.role.name if job.role else "",
+        role=job.role_name,
         roles=job.roles_digest,
         role_ports=_role_ports(job, held),
     )

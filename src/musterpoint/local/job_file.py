@@ -14,9 +14,10 @@ from typing import Any, Mapping, NamedTuple
 
 from musterpoint.base import spellings
 from musterpoint.base.errors import UsageError, similar
-from musterpoint.base.job_text import JobText, read_job_text
+from musterpoint.base.job_text import JobText, first_program, read_job_text, text_of
 from musterpoint.base.settings import OPTIONS, removed_flag
 from musterpoint.core.data.places import is_path
+from musterpoint.core.job.roles import of_file
 from musterpoint.local.options import BY_FLAG
 
 OF_FILES = ("--program", "--arguments", "--module")
@@ -96,10 +97,8 @@ def _pairs(flag: str, value: Any, where: str, base: str) -> list[str]:
 
 
 def _text(value: Any, where: str) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
     if isinstance(value, (str, int, float, os.PathLike)):
-        return str(value)
+        return text_of(value)
     raise UsageError(f"{where} is {value!r}, expected a text or a number")
 
 
@@ -113,8 +112,8 @@ def _near(flag: str, known: Mapping[str, bool]) -> str:
 class JobFile(NamedTuple):
     """What a job's file has.
 
-    ``options``: words for the command line. ``program``: empty where the file names none; absolute, unless it is a
-    ``module``. ``arguments``: the program's own. ``roles``: the file, if it has roles; else None.
+    ``options``: words for the command line. ``program``: the file's, absolute, or that of its first role; empty:
+    there is none. ``arguments``: the program's own. ``roles``: the file, if it has roles; else None.
     """
 
     options: tuple[str, ...]
@@ -158,11 +157,15 @@ def read_job_file(path: str, known: Mapping[str, bool]) -> JobFile:
         raise UsageError(f"{where}: program and module are both given; leave one of them out")
     if not isinstance(arguments, (list, type(None))):
         raise UsageError(f"{where}: arguments is {arguments!r}, expected a list of texts and numbers")
-    words = to_words(options, known, where, base)
+    words, has_roles = to_words(options, known, where, base), "roles" in values
+    if has_roles:
+        of_file(text)  # an error of it comes first
+    own = module or (os.path.join(base, program) if program else "")
+    of_role, _, is_module = first_program({"roles": values.get("roles")})
     return JobFile(
         tuple(words),
-        module or (os.path.join(base, program) if program else ""),
+        own or of_role,
         tuple(str(each) for each in arguments or ()),
-        bool(module),
-        text if "roles" in values else None,
+        bool(module) if own else is_module,
+        text if has_roles else None,
     )

@@ -110,6 +110,14 @@ class LocalJob(NamedTuple):
     role_of: dict[str, str] = {}
 
     @property
+    def hosts_of_groups(self) -> dict[str, tuple[str, ...]]:
+        """The hosts of each instance group, one group after the other."""
+        left, found = self.hosts, {}
+        for name, count in self.groups:
+            found[name], left = left[:count], left[count:]
+        return found
+
+    @property
     def intermediate(self) -> str:
         """The directory that is every host's ``output/intermediate``, as SDK v2's local mode mounts it where
         ``sagemaker_s3_output`` is ``file://DIR``: ``DIR/output/intermediate``. Empty: each host has its own.

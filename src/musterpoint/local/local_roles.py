@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from musterpoint.base import settings
 from musterpoint.base.errors import UsageError
 from musterpoint.base.job_text import JobText
@@ -15,15 +13,8 @@ from musterpoint.local.job_request import LocalJob
 Groups = tuple[tuple[str, int], ...]
 
 
-def first_program(text: JobText | None) -> str:
-    """The program of the first role that names one; empty: none does."""
-    found: list[Any] = text.values["roles"] if text is not None else []
-    named = (role.get("program") for role in found if isinstance(role, dict))
-    return next((name for name in named if isinstance(name, str)), "")
-
-
-def hosts_of(asked: int | None, groups: Groups, text: JobText | None, short: str) -> tuple[int, Groups]:
-    """The number of the job's hosts, and its instance groups: those of ``groups``, or of its roles.
+def hosts_of(asked: int | None, groups: Groups, text: JobText | None, short: str) -> int:
+    """The number of the job's hosts: as ``asked``, or those of its ``groups`` or roles.
 
     Raises:
         UsageError: they contradict each other.
@@ -35,7 +26,7 @@ def hosts_of(asked: int | None, groups: Groups, text: JobText | None, short: str
     own = [each for each in every if not each.role.beside]
     counted = sum(each.hosts or 0 for each in own if not each.group)
     rest = any(each.hosts is None and not each.group for each in own) or (bool(short) and text is None)
-    return asked or grouped or counted + rest or 1, groups
+    return asked or grouped or counted + rest or 1
 
 
 def roles_by_host(job: LocalJob, text: JobText | None) -> dict[str, str]:
@@ -48,11 +39,8 @@ def roles_by_host(job: LocalJob, text: JobText | None) -> dict[str, str]:
     if text is None and not options.more_roles and not options.group:
         return {}
     options = options._replace(job_file="")
-    left, groups = list(job.hosts), []
-    for name, count in job.groups:
-        groups.append(InstanceGroup(name, "local", tuple(left[:count])))
-        left = left[count:]
+    groups = tuple(InstanceGroup(name, "local", hosts) for name, hosts in job.hosts_of_groups.items())
     start = EntryPoint(job.program, module=job.module)
-    plain = Job(job.platform, job.name, job.hosts, job.hosts[0], job.hosts, start, groups=tuple(groups))
+    plain = Job(job.platform, job.name, job.hosts, job.hosts[0], job.hosts, start, groups=groups)
     made = of_this_host(plain, options, {}, {}, text=text).job
     return {host: role.name for role in made.roles if not role.beside for host in role.hosts}

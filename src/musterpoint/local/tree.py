@@ -95,11 +95,11 @@ def config(job: LocalJob, host: str) -> dict[str, dict[str, Any]]:
 
 def _groups(job: LocalJob, host: str) -> dict[str, Any]:
     """The instance groups of a heterogeneous cluster."""
-    left, groups, own = list(job.hosts), [], ""
-    for name, count in job.groups:
-        hosts, left = left[:count], left[count:]
-        own = name if host in hosts else own
-        groups.append({"instance_group_name": name, "instance_type": "local", "hosts": hosts})
+    groups = [
+        {"instance_group_name": name, "instance_type": "local", "hosts": list(hosts)}
+        for name, hosts in job.hosts_of_groups.items()
+    ]
+    own = next((name for name, hosts in job.hosts_of_groups.items() if host in hosts), "")
     return {"current_group_name": own, "instance_groups": groups} if groups else {}
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from musterpoint.base.errors import UsageError
-from musterpoint.base.job_text import JobText, read_job_text
+from musterpoint.base.job_text import JobText, first_program, read_job_text
 from musterpoint.local.job_request import LocalJob
-from musterpoint.local.local_roles import Groups, first_program, hosts_of, roles_by_host
+from musterpoint.local.local_roles import Groups, hosts_of, roles_by_host
 
 TRAINER: dict[str, Any] = {"name": "trainer", "hosts": 2}
 POLICY: dict[str, Any] = {"name": "policy", "program": "serve.sh"}
@@ -23,11 +23,12 @@ def text_of(*tables: Any) -> JobText:
 
 
 @pytest.mark.parametrize(
-    ("tables", "program"),
-    [([TRAINER, POLICY, REWARD], "serve.sh"), ([TRAINER], ""), ([3, {"program": 4}], ""), ([], "")],
-)
-def test_the_first_program_that_a_role_names(tables: list[Any], program: str) -> None:
-    assert first_program(text_of(*tables)) == program and first_program(None) == ""
+    ("tables", "program", "module"),
+    [([TRAINER, POLICY, REWARD], "serve.sh", False), ([{**TRAINER, "module": "p.train"}, POLICY], "p.train", True),
+     ([TRAINER], "", False), ([3, {"program": 4}], "", False), ([], "", False)],
+)  # fmt: skip
+def test_the_first_program_that_a_role_names(tables: list[Any], program: str, module: bool) -> None:
+    assert first_program(text_of(*tables).values) == (program, (), module) and first_program({}) == ("", (), False)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_how_many_hosts_there_are(
     asked: int | None, groups: Groups, tables: list[Any] | None, short: str, hosts: int
 ) -> None:
     text = text_of(*tables) if tables else None
-    assert hosts_of(asked, groups, text, short) == (hosts, groups)
+    assert hosts_of(asked, groups, text, short) == hosts
 
 
 def test_groups_and_a_number_of_hosts_have_to_agree() -> None:

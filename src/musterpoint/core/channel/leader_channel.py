@@ -25,7 +25,7 @@ from musterpoint.core.channel.peers import (
 )
 from musterpoint.core.channel.root_cause import Announce, AskRaised, Decision, RootCauseFinder, loss_by_silence
 from musterpoint.core.channel.session import OVER, UP, Action, Back, HostState, Lost, Silent
-from musterpoint.core.channel.topic import Api, Topic, World
+from musterpoint.core.channel.topic import Api, Topic, World, world_of
 from musterpoint.core.channel.topic_table import FROM_WORKERS, TOPICS
 from musterpoint.core.channel.topics import attempts, ended_groups, raised_ranks
 from musterpoint.core.channel.topics.attempts import LeadersAttempts, NextAttempt, NoRestart, Ready
@@ -314,7 +314,7 @@ class LeaderChannel(EventQueue):
         if member.code is None and not self._settled and member.name not in self._lost:
             self._lost.add(member.name)
             self._record("host-lost", host=member.name, why=loss.why)
-            role = next((one.name for one in self.worlds if loss.host in one.hosts and not one.beside), "")
+            role = world_of(self.worlds, loss.host).name
             failure = self._losses[loss.host] = lost_host(loss.host, loss.why, self._wall(), loss.apart_from, role)
             self._decide(self._causes.lost(member.name, failure))
             if self._causes.announced is None:
@@ -349,8 +349,8 @@ class LeaderChannel(EventQueue):
         if failure.kind != "peer":
             return failure
         codes = {self.me: self._code, **{member.name: member.code for member in self._members}}
-        world = next((one.hosts for one in self.worlds if failure.host in one.hosts and not one.beside), self.group)
-        ranks = {host: numbers for host, numbers in self._ranks.items() if host in world}
+        world = world_of(self.worlds, failure.host)
+        ranks = {host: numbers for host, numbers in self._ranks.items() if host in world.hosts}
         ended = [rank for host, numbers in ranks.items() if codes.get(host) == 0 for rank in numbers]
         failure = after_others(failure, ended, sum(map(len, ranks.values())))
         return cast(LeadersRaised, self.topic(raised_ranks.TOPIC)).explained(failure)

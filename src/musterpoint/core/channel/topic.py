@@ -5,7 +5,7 @@ A half is what this host calls, and what hears the messages of the other end. A 
 
 from __future__ import annotations
 
-from typing import Any, Callable, Collection, Generic, Protocol, TypeVar
+from typing import Any, Callable, Collection, Generic, Iterable, Protocol, TypeVar
 
 from musterpoint.base.records import NamedTuple
 
@@ -16,8 +16,7 @@ class World(NamedTuple):
     """A group of hosts whose programs belong together: a role of the job, or all that it has.
 
     ``ends``: the job's end is that of its programs. ``after``: the groups that must be ready before its programs start,
-    and ``patience``: seconds in which it must be ready from then on, where others wait for it. ``beside``: its programs
-    run beside those of another group, which has the hosts.
+    and ``patience``: seconds in which it must be ready from then on. ``beside``: the group that has the hosts, too.
     """
 
     name: str
@@ -25,7 +24,12 @@ class World(NamedTuple):
     ends: bool = True
     after: tuple[str, ...] = ()
     patience: float = float("inf")
-    beside: bool = False
+    beside: str = ""
+
+
+def world_of(worlds: Iterable[World], host: str) -> World:
+    """The group that has ``host``; an empty one: it is in none."""
+    return next((each for each in worlds if host in each.hosts and not each.beside), World("", frozenset()))
 
 
 class LeaderSide(Protocol):

@@ -302,10 +302,14 @@ class Job(NamedTuple):
         return next((role for role in self.roles if not role.beside and self.current_host in role.hosts), None)
 
     @property
+    def role_name(self) -> str:
+        """The name of this host's own role; empty: the job has none."""
+        return self.role.name if self.role is not None else ""
+
+    @property
     def beside(self) -> tuple[Role, ...]:
         """The roles beside this host's own."""
-        own = self.role
-        return tuple(role for role in self.roles if own is not None and role.beside == own.name)
+        return tuple(role for role in self.roles if role.beside == self.role_name) if self.roles else ()
 
     @property
     def ends(self) -> Ends:
@@ -315,7 +319,7 @@ class Job(NamedTuple):
     @property
     def trains(self) -> bool:
         """This host's checkpoints are the job's: of its only group, or of the role that leads."""
-        return self.in_group and (self.role is None or self.role.name == self.leads)
+        return self.in_group and self.role_name == self.leads
 
     @property
     def first_host(self) -> str:

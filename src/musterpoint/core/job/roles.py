@@ -3,7 +3,7 @@
 from typing import Any, Callable, Mapping
 
 from musterpoint.base.errors import UsageError, similar
-from musterpoint.base.job_text import JobText
+from musterpoint.base.job_text import JobText, text_of
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import PREFIX, ROLE_HOSTS
 from musterpoint.core.job.fields import shown
@@ -124,7 +124,7 @@ class _Taker(NamedTuple):
         value = [value] if isinstance(value, str) and key == "after" else value
         if not isinstance(value, list) or not all(isinstance(one, (str, int, float)) for one in value):
             raise UsageError(f"{self.place(key)} is {shown(value)}, expected a list of texts")
-        return tuple(str(one).lower() if isinstance(one, bool) else str(one) for one in value)
+        return tuple(map(text_of, value))
 
     def number(self, key: str) -> int | None:
         value = self.values.get(key)
@@ -139,7 +139,7 @@ class _Taker(NamedTuple):
         wrong = next((name for name in value if not name.isidentifier()), "")
         if wrong:
             raise UsageError(f"{self.place(key)}: {shown(wrong)} can't be the name of a variable")
-        return tuple((name, str(one).lower() if isinstance(one, bool) else str(one)) for name, one in value.items())
+        return tuple((name, text_of(one)) for name, one in value.items())
 
 
 def is_name(text: str) -> bool:
@@ -194,10 +194,8 @@ def with_roles(job: Job, asked: list[Asked], leads: Callable[[Role], bool]) -> J
             f"{first.name} has to have the first host, where the roll call is: its launcher starts programs on others; "
             "let it be the first role"
         )
-    named = job._replace(roles=roles, leads=first.name)
-    own = named.role
-    assert own is not None
-    return named.seen_by(own)
+    own = next(role for role in roles if not role.beside and job.current_host in role.hosts)
+    return job._replace(roles=roles, leads=first.name).seen_by(own)
 
 
 def _check(asked: list[Asked]) -> None:
@@ -263,9 +261,7 @@ def _placed(job: Job, asked: list[Asked]) -> tuple[Role, ...]:
     for role, _, group, where in asked:
         if group:
             if not of_groups.get(group):
-                groups = (
-                    ", ".join(of_groups) or "none (SageMaker's instance groups, or those of --groups in muster local)"
-                )
+                groups = ", ".join(of_groups) or "none (SageMaker's, or those of --groups in muster local)"
                 raise UsageError(f"{where('group')} names {group}, and the job's instance groups are: {groups}")
             hosts_of[role.name] = of_groups[group]
     free = [host for host in job.hosts if not any(host in hosts for hosts in hosts_of.values())]

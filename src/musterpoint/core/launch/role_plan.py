@@ -6,7 +6,7 @@ from typing import Any, Iterator, Mapping
 
 from musterpoint.base import job_text
 from musterpoint.base.errors import UsageError, similar
-from musterpoint.base.job_text import JobText
+from musterpoint.base.job_text import JobText, text_of
 from musterpoint.base.records import NamedTuple
 from musterpoint.base.settings import BY_FIELD, TO_MEET, Settings
 from musterpoint.core.code.workspace import Workspace
@@ -81,13 +81,12 @@ def _found(role: Role, beside: str, code: str) -> Role:
 
 
 def _read(name: str, *folders: str) -> JobText:
-    where = f"--job-file {name} (MUSTER_JOB_FILE)" if not name.lstrip().startswith("{") else "the job's roles"
-    if name.lstrip().startswith("{"):
-        return job_text.read_job_text(name, where)
+    if job_text.is_object(name):
+        return job_text.read_job_text(name, "the job's roles")
     path = job_text.found_file(name, *folders, os.getcwd())
     if not path:
         looked = " or ".join(dict.fromkeys(filter(None, (*folders, os.getcwd()))))
-        raise UsageError(f"{where}: there is no such file in {looked}")
+        raise UsageError(f"--job-file {name} (MUSTER_JOB_FILE): there is no such file in {looked}")
     return job_text.read_job_text(path, path)
 
 
@@ -106,11 +105,8 @@ def _with_options(text: JobText, options: Settings, environ: Mapping[str, str], 
             continue
         if field in TO_MEET:
             raise UsageError(f"{text.where}: {key} is needed before hosts have this file: set {option.variable}")
-        words = "\n".join(map(str, value)) if isinstance(value, list) and option.repeats else value
-        words = ",".join(map(str, words)) if isinstance(words, list) else words
-        changes[field] = option.read(
-            str(words).lower() if isinstance(words, bool) else str(words), f"{text.where}: {key}"
-        )
+        words = map(text_of, value if isinstance(value, list) else (value,))
+        changes[field] = option.read(("\n" if option.repeats else ",").join(words), f"{text.where}: {key}")
     return options._replace(**changes)
 
 
@@ -163,8 +159,7 @@ def devices_of(job: Job, devices: Devices) -> Devices:
         return devices
     if wanted >= devices.gpus:
         names = ", ".join(f"{role.name} {role.gpus}" for role in job.beside if role.gpus)
-        own = job.role.name if job.role else ""
-        raise UsageError(f"{job.own_name} has {devices.gpus} GPUs: {names} leave none for {own}")
+        raise UsageError(f"{job.own_name} has {devices.gpus} GPUs: {names} leave none for {job.role_name}")
     return devices._replace(gpus=devices.gpus - wanted)
 
 
@@ -173,11 +168,11 @@ def gpu_sets(job: Job, devices: Devices, environ: Mapping[str, str]) -> dict[str
     ``devices`` are those of its own role.
     """
     beside = [role for role in job.beside if role.gpus]
-    if not beside or not devices.gpus or job.role is None:
+    if not beside or not devices.gpus:
         return {}
     total = devices.gpus + sum(role.gpus for role in beside)
     names = (environ.get(VISIBLE) or ",".join(map(str, range(total)))).split(",")
-    found, at = {job.role.name: ",".join(names[: devices.gpus])}, devices.gpus
+    found, at = {job.role_name: ",".join(names[: devices.gpus])}, devices.gpus
     for role in beside:
         found[role.name], at = ",".join(names[at : at + role.gpus]), at + role.gpus
     return found
@@ -219,13 +214,13 @@ def with_roles(inputs: LaunchInputs, plan: LaunchPlan, beside: tuple[tuple[Role,
     own = inputs.job.role
     if own is None:
         return plan
-    sets, of_role = gpu_sets(inputs.job, inputs.devices, inputs.environ), dict(plan_gpus(inputs, own))
-    settings = (*plan.environment, *told(inputs, own), *(of_role.values()))
+    sets = gpu_sets(inputs.job, inputs.devices, inputs.environ)
+    gpus = {name: [EnvSetting(VISIBLE, each, f"the GPUs of {name} on this host")] for name, each in sets.items()}
+    settings = (*plan.environment, *told(inputs, own), *gpus.get(own.name, ()))
     services = []
     for role, workspace in beside:
         more = [EnvSetting(name, value, f"of the role {role.name}") for name, value in role.env]
-        if role.name in sets:
-            more.append(EnvSetting(VISIBLE, sets[role.name], f"the GPUs of {role.name} on this host"))
+        more += gpus.get(role.name, ())
         before = [EnvSetting(name, value, f"as {own.name} doesn't have it") for name, value in own.replaced if value]
         service = service_process(workspace, role.name, (*before, *told(inputs, role), *_world(inputs, role), *more))
         given = {setting.name for setting in service.environment}
@@ -239,14 +234,6 @@ def with_roles(inputs: LaunchInputs, plan: LaunchPlan, beside: tuple[tuple[Role,
         for role in (own._replace(ready=ready), *(each for each, _ in beside))
     )
     return plan._replace(processes=(*plan.processes, *services), environment=settings, gates=gates)
-
-
-def plan_gpus(inputs: LaunchInputs, own: Role) -> dict[str, EnvSetting]:
-    """This host's own role's GPUs, where others have some of the host's."""
-    sets = gpu_sets(inputs.job, inputs.devices, inputs.environ)
-    if own.name not in sets:
-        return {}
-    return {VISIBLE: EnvSetting(VISIBLE, sets[own.name], f"the GPUs of {own.name} on this host")}
 
 
 def _world(inputs: LaunchInputs, role: Role) -> tuple[EnvSetting, ...]:

@@ -66,7 +66,7 @@ class HostsHere(NamedTuple):
 
     def by_topology(self) -> tuple[HostsHere, str]:
         """The same in the order of their switches, and a sentence about it."""
-        leading = self.groups.get(self.role_of.get(self.me, ""), self.grouped)
+        leading = self.groups[self.role_of.get(self.me, "")]
         ordered, told = by_topology(self.hosts, leading, {host: self._offer_of(host).place for host in self.hosts})
         return self._replace(hosts=tuple(ordered)), told
 

@@ -368,7 +368,7 @@ class LeaderCall:
             self._say(warning)
         others = {name: call.state for name, call in here.calls.items()}
         ranks = {host: each for host, each in roster.all_ranks.items() if host not in here.opaque}
-        group = here.groups[roster.seat.role] if roster.seat.role else here.grouped
+        group = here.groups[roster.seat.role]
         worlds = roster.worlds(self._participant.worlds)
         hosts = JobHosts(here.me, others, group, here.opaque, ranks, roster.max_restarts, worlds)
         goes_on = self._settings.on_failure == "finish"

@@ -96,7 +96,7 @@ class Participant(NamedTuple):
         group = next(role.hosts for role in job.roles if role.name == job.leads)
         patience = settings.ready_timeout or settings.rollcall_timeout
         worlds = tuple(
-            World(role.name, frozenset(role.hosts), role.ends == "job", role.after, patience, bool(role.beside))
+            World(role.name, frozenset(role.hosts), role.ends == "job", role.after, patience, role.beside)
             for role in job.roles
         )
         return cls(job.hosts, group, job.own_name, offer, own, job.unnamed, role_of=role_of, worlds=worlds)
@@ -241,13 +241,10 @@ class Roster(NamedTuple):
 
     def worlds(self, worlds: tuple[World, ...]) -> tuple[World, ...]:
         """``worlds`` with the hosts' names, which the roll call may have learned."""
-        hosts_of: dict[str, frozenset[str]] = {}
-        for world in worlds:
-            own = frozenset(seat.name for seat in self.seats if seat.role == world.name)
-            same = next((one.name for one in worlds if not one.beside and one.hosts == world.hosts), world.name)
-            beside = frozenset(seat.name for seat in self.seats if seat.role == same)
-            hosts_of[world.name] = beside if world.beside else own
-        return tuple(world._replace(hosts=hosts_of[world.name]) for world in worlds)
+        of_roles: dict[str, set[str]] = {}
+        for seat in self.seats:
+            of_roles.setdefault(seat.role, set()).add(seat.name)
+        return tuple(world._replace(hosts=frozenset(of_roles[world.beside or world.name])) for world in worlds)
 
     def settled(self, job: Job) -> Job:
         """``job`` with the roster's names, which the roll call learned where the platform names no hosts, and with its

@@ -36,12 +36,13 @@ _MOST_FILES = 100
 
 
 class Tcp(NamedTuple):
-    """A row of the table: the endpoints (``address:port`` in hexadecimal), the state, and the socket's inode."""
+    """A row of the table: the endpoints (``address:port`` in hexadecimal), the state, the socket's inode, its user."""
 
     local: str
     remote: str
     state: str
     inode: str
+    user: int
 
     @property
     def ends(self) -> tuple[str, str]:
@@ -168,7 +169,7 @@ def rows(proc: str = "/proc") -> Iterator[Tcp]:
             continue
         for words in map(str.split, lines):
             if len(words) > 9:
-                yield Tcp(words[1], words[2], words[3], words[9])
+                yield Tcp(words[1], words[2], words[3], words[9], int(words[7]))
 
 
 def _forms(address: str) -> tuple[str, ...]:

@@ -6,27 +6,21 @@ import http.client
 import os
 import socket
 from threading import Thread
-from typing import Callable, Iterable, Iterator
+from typing import Callable, Iterable
 
 from musterpoint.base.loop import Loop, Timer
-from musterpoint.base.records import NamedTuple
 from musterpoint.core.job.model import Readiness
 from musterpoint.core.processes import process_tree
 from musterpoint.core.processes.pump import Pump
+from musterpoint.core.supervise.ranks_met import rows
 
 LOOKS = (*(0.1,) * 20, *(0.25,) * 40, 1.0)
 """Seconds from one look to the next, the last for ever."""
 ANSWER_SECONDS = 2.0
 """Seconds that a server may take to answer."""
 LOOPBACK = "127.0.0.1"
-
-
-class _Listener(NamedTuple):
-    """A row of the kernel's table: the address where a socket listens, its owner's user, and its inode."""
-
-    address: str
-    user: int
-    inode: str
+LISTENS = "0A"
+"""The state of a socket that listens (Linux, ``include/net/tcp_states.h``)."""
 
 
 class ReadyWatch:
@@ -78,11 +72,12 @@ class ReadyWatch:
 
     def _address(self) -> str:
         """The address of the program's port; empty: it hasn't opened it."""
-        found = list(_listeners(self._ready.port, self._proc))
+        port = f":{self._ready.port:04X}"
+        found = [row for row in rows(self._proc) if row.state == LISTENS and row.local.endswith(port)]
         own = self._sockets() if found else set()
         for row in found:
             if row.inode in own:
-                return row.address
+                return _address_of(row.local.partition(":")[0])
         # another user's, or of a network namespace of its own: then one that was closed at the start
         unseen = not found or any(row.user != os.getuid() for row in found)
         return LOOPBACK if unseen and not self._was_open and _answers(LOOPBACK, self._ready.port) else ""
@@ -127,20 +122,6 @@ def _answers(address: str, port: int) -> bool:
             return True
     except OSError:
         return False
-
-
-def _listeners(port: int, proc: str) -> Iterator[_Listener]:
-    """The listeners at ``port`` of this network namespace (Linux, ``Documentation/networking/proc_net_tcp``)."""
-    for name in ("tcp", "tcp6"):
-        try:
-            with open(f"{proc}/net/{name}", encoding="ascii", errors="replace") as file:
-                lines = file.read().splitlines()[1:]
-        except OSError:
-            continue
-        for words in map(str.split, lines):
-            local, _, at = words[1].partition(":")
-            if len(words) > 9 and words[3] == "0A" and int(at, 16) == port:
-                yield _Listener(_address_of(local), int(words[7]), words[9])
 
 
 def _address_of(text: str) -> str:

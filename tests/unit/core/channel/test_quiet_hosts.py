@@ -181,7 +181,7 @@ class Worlds(FakeSide):
             World("trainer", first),
             World("other", frozenset("c")),
             World("policy", frozenset("d"), False),
-            World("logger", first, beside=True),
+            World("logger", first, beside="trainer"),
         )
 
 

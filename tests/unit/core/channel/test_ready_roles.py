@@ -23,7 +23,7 @@ from .sides import FakeSide
 
 TRAINER = World("trainer", frozenset(("a", "b")), True, ("policy", "reward"), 60.0)
 POLICY = World("policy", frozenset(("c", "d")), False, (), 60.0)
-REWARD = World("reward", TRAINER.hosts, False, ("policy",), 90.0, beside=True)
+REWARD = World("reward", TRAINER.hosts, False, ("policy",), 90.0, beside="trainer")
 WORLDS = TRAINER, POLICY, REWARD
 PARTS = [(world.name, host) for world in WORLDS for host in sorted(world.hosts)]
 

@@ -275,7 +275,7 @@ def test_a_job_with_roles_gets_the_names_that_the_roll_call_learned() -> None:
     )  # fmt: skip
     assert ROLES.settled(unnamed) == OF_ROLES
     assert ROLES.settled(OF_ROLES) == OF_ROLES
-    given = tuple(World(role.name, frozenset(role.hosts), beside=bool(role.beside)) for role in unnamed.roles)
+    given = tuple(World(role.name, frozenset(role.hosts), beside=role.beside) for role in unnamed.roles)
     named = {world.name: world.hosts for world in ROLES.worlds(given)}
     assert named == {role.name: frozenset(role.hosts) for role in OF_ROLES.roles}
 

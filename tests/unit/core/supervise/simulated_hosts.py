@@ -548,10 +548,9 @@ class Job:
     @property
     def worlds(self) -> tuple[World, ...]:
         return tuple(
-            World(
-                part.name, frozenset(map(name_of, part.on)), part.ends == "job", part.after, READY_WITHIN, part.beside
-            )
+            World(part.name, frozenset(map(name_of, part.on)), part.ends == "job", part.after, READY_WITHIN, beside)
             for part in self.history.roles
+            for beside in ("another" if part.beside else "",)
         )
 
     def _connect_nobody(self, host: Host) -> None:

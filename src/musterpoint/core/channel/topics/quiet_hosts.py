@@ -3,7 +3,7 @@
 When every host that still runs ranks is quiet, all are asked to look at their ranks at the same time.
 """
 
-from typing import Annotated, Iterable, Union
+from typing import Annotated, Callable, Iterable, Union
 
 from musterpoint.base.position import Position
 from musterpoint.base.records import NamedTuple
@@ -115,10 +115,10 @@ class LeadersQuietHosts(LeaderHalf, QuietHosts):
         self._worlds = [(world, WhoIsQuiet(world.hosts)) for world in worlds]
 
     def quiet(self, on: bool) -> None:
-        self._quiet(self._side.me, on)
+        self.hear(self._side.me, Quiet(on))
 
     def looked(self, positions: tuple[Position, ...] | None) -> None:
-        self._looked(self._side.me, positions)
+        self.hear(self._side.me, Looked(positions))
 
     def stalled(self, sentence: str) -> None:
         self._side.broadcast(Stalled(sentence))
@@ -126,27 +126,21 @@ class LeadersQuietHosts(LeaderHalf, QuietHosts):
 
     def hear(self, host: str, message: Union[Quiet, Looked]) -> None:
         if isinstance(message, Quiet):
-            self._quiet(host, message.on)
+            self._tell(host, lambda who: who.quiet(host, message.on))
         else:
-            self._looked(host, message.positions)
+            self._tell(host, lambda who: who.looked(host, message.positions))
 
     def awaits(self) -> set[str]:
         return {host for _, who in self._worlds for host in who.awaited()}
 
     def left(self, host: str) -> None:
-        for world, who in self._worlds:
-            if host in world.hosts:
-                self._decided(world, who.left(host))
+        self._tell(host, lambda who: who.left(host))
 
-    def _quiet(self, host: str, on: bool) -> None:
+    def _tell(self, host: str, ask: Callable[[WhoIsQuiet], list[QuietDecision]]) -> None:
+        """Asks the world of ``host``, where that is watched, and does as it decides."""
         for world, who in self._worlds:
             if host in world.hosts:
-                self._decided(world, who.quiet(host, on))
-
-    def _looked(self, host: str, positions: tuple[Position, ...] | None) -> None:
-        for world, who in self._worlds:
-            if host in world.hosts:
-                self._decided(world, who.looked(host, positions))
+                self._decided(world, ask(who))
 
     def _decided(self, world: World, decisions: list[QuietDecision]) -> None:
         for decision in decisions:
